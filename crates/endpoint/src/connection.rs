@@ -17,14 +17,14 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Share, Stage};
 use sekisho_native::{Code, Event};
-use sekisho_service::{Held, OverBudget, Request, Response, SMALL_BODY_BYTES, Work};
+use sekisho_service::{Held, OverBudget, Request, Response, SMALL_BODY_BYTES};
 use tokio::time::{Instant, Sleep};
 
 use crate::endpoint::Endpoint;
 use crate::greetings::{GreetingPlace, Greetings};
 use crate::session::{Session, State};
 use crate::stream::Stream;
-use crate::working::{Rest, Working};
+use crate::working::{Rest, Working, beside};
 
 /// So many steps of the engine are taken before other sessions get their turn, whether anything comes of them or
 /// not: a peer may send without end what means nothing. A turn also ends when its time is over, see
@@ -250,10 +250,10 @@ impl<S: Stream> Connection<S> {
         self.endpoint.heartbeat.note_service(service);
         // A service that panics has dropped its handles, which is an answer (L32); the session goes on.
         match catch_unwind(AssertUnwindSafe(|| found.call(request, response))) {
-            Ok(Work::Done) => {}
-            Ok(Work::Later(work)) => self.works.push(Working::new(&self.session, work)),
-            Ok(Work::Blocking(response, work)) => {
-                self.works.push(Working::blocking(&self.session, response, work));
+            Ok(work) => {
+                if let Some(work) = work.into_future(beside) {
+                    self.works.push(Working::new(&self.session, work));
+                }
             }
             Err(_) => self.endpoint.count(|counters| counters.panicked += 1),
         }

@@ -37,6 +37,7 @@ pub mod http;
 pub mod ipc;
 pub mod loopback;
 mod observer;
+pub mod remote;
 mod session;
 mod stream;
 mod watchdog;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use sekisho_lifecycle::Moment;
-use sekisho_service::{BlockingWork, Code, Response};
+use sekisho_service::Answer;
 
 use crate::session::Session;
 
@@ -108,31 +108,18 @@ impl Working {
     pub(crate) fn new(session: &Rc<Session>, work: Pin<Box<dyn Future<Output = ()>>>) -> Self {
         Self { session: Rc::clone(session), work }
     }
-
-    /// On a thread of the runtime's pool.
-    pub(crate) fn blocking(session: &Rc<Session>, response: Response, work: BlockingWork) -> Self {
-        Self::new(session, Box::pin(run_beside(response, work)))
-    }
 }
 
-async fn run_beside(response: Response, work: BlockingWork) {
-    let cancel = response.cancel_flag();
-    let answer = match tokio::task::spawn_blocking(move || work(&cancel)).await {
-        Ok(answer) => answer,
+/// Runs work that blocks on a thread of the runtime's pool.
+pub(crate) async fn beside(work: Box<dyn FnOnce() -> Answer + Send>) -> Option<Answer> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(answer) => Some(answer),
         Err(error) => match error.try_into_panic() {
             // It is counted as a panic of the service; the handle that is dropped is an answer (L32).
             Ok(panic) => std::panic::resume_unwind(panic),
             // The runtime ends.
-            Err(_) => return,
+            Err(_) => None,
         },
-    };
-    let answered = match answer {
-        Ok(body) => response.body(&body),
-        Err((code, text)) => response.error(code, &text),
-    };
-    if let Err(error) = answered {
-        // The result is too long for a frame. If there is an answer already, this changes nothing.
-        let _ = response.error(Code::ResourceLimitReached, &error.to_string());
     }
 }
 

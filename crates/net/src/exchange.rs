@@ -155,6 +155,7 @@ impl Exchange {
         self.piece_sent = 0;
         self.drop_task();
         self.outbox.fields.clear();
+        self.outbox.trailers = None;
         self.is_cancelled = false;
         self.is_over = false;
         self.memory_bytes() <= size_of::<Self>() + KEEP_BYTES

@@ -367,7 +367,9 @@ impl Exchange {
         );
         let response = Response { status, fields: &self.fields, length };
         let sends = protocol.respond(self.id, &response, &mut buffers.scratch, now);
-        self.head_bytes = (buffers.scratch.out.len() - before) as u64;
+        // A head that is handed over as it is has no bytes, and is one all the same.
+        let framed = buffers.scratch.out.len() - before;
+        self.head_bytes = if framed > 0 { framed } else { self.fields.as_lines().len() + 1 } as u64;
         link.tell(self.id, || Fact::Responded, now);
         sends
     }
@@ -376,7 +378,8 @@ impl Exchange {
     fn expect_trailers(&mut self, link: &Link, length: BodyLength) -> BodyLength {
         let Some(accepted) = &self.accepted else { return length };
         let table = accepted.bound_site.site.table();
-        let is_some = has_trailers(table, &self.route, self.status)
+        let is_some = (self.outbox.trailers.is_some()
+            || has_trailers(table, &self.route, self.status))
             && self.head.method() != Method::Head
             && !self.status.is_bodyless()
             && link.protocol.can_have_trailers();
@@ -405,6 +408,9 @@ impl Exchange {
         };
         let table = accepted.bound_site.site.table();
         added_trailers(table, &request, &self.route, self.status, &sent, &mut made);
+        if let Some(mut own) = self.outbox.trailers.take() {
+            made.append(&mut own);
+        }
         self.trailers = Some(made);
     }
 

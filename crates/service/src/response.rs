@@ -89,6 +89,18 @@ impl Response {
         self.call.sink.error(self.call.id, code, text)
     }
 
+    /// The one answer: either. A result that is too long becomes an error.
+    pub fn give(&self, answer: crate::Answer) {
+        let given = match answer {
+            Ok(body) => self.body(&body),
+            Err((code, text)) => self.error(code, &text),
+        };
+        if let Err(error @ AnswerError::TooLarge) = given {
+            // If there is an answer already, this changes nothing.
+            let _ = self.error(Code::ResourceLimitReached, &error.to_string());
+        }
+    }
+
     /// Opens the request's channel.
     pub fn acquire_channel(&self) -> Result<Channel, AcquireError> {
         self.call.sink.acquire_channel(self.call.id)?;

@@ -47,6 +47,28 @@ impl Work {
         Self::Later(Box::pin(work))
     }
 
+    /// What is left as one future. `spawn` runs a closure on a thread of a pool; it gives nothing where the pool
+    /// has ended, and passes panics on.
+    pub fn into_future<S, F>(self, spawn: S) -> Option<Pin<Box<dyn Future<Output = ()>>>>
+    where
+        S: FnOnce(Box<dyn FnOnce() -> Answer + Send>) -> F + 'static,
+        F: Future<Output = Option<Answer>> + 'static,
+    {
+        match self {
+            Self::Done => None,
+            Self::Later(work) => Some(work),
+            Self::Blocking(response, work) => {
+                let cancel = response.cancel_flag();
+                let answer = spawn(Box::new(move || work(&cancel)));
+                Some(Box::pin(async move {
+                    if let Some(answer) = answer.await {
+                        response.give(answer);
+                    }
+                }))
+            }
+        }
+    }
+
     /// Work that blocks or computes for more than a fraction of a millisecond.
     pub fn blocking(
         response: Response,
