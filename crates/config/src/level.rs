@@ -21,7 +21,8 @@ use crate::model::{
     AccessLog, AcmeIssuer, AcmeKey, AddHeader, CachePath, Cgi, CgiExtension, CgiPass, ErrorLog,
     ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch, LogFormat,
     Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName,
-    Settings, Step, StreamSettings, Symlinks, Template, Tls, Types, UpstreamGroup, Zone,
+    Settings, Step, StoreFailure, StreamSettings, Symlinks, Template, Tls, Types, UpstreamGroup,
+    Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -200,6 +201,8 @@ pub struct Scope<'a> {
     pub bad_formats: HashSet<String>,
     /// `limit_req_zone`s and `limit_conn_zone`s; a `ZoneId` is an index here.
     pub zones: Vec<Zone>,
+    /// `limit_store_failure`, for the zones that come.
+    pub store_failure: StoreFailure,
     /// Groups of servers; an `UpstreamId` is an index here.
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a `CacheId` is an index here.

@@ -38,7 +38,8 @@ use crate::template::Names;
 
 pub use access::{
     Access, AddressMatch, AddressRule, Bound, ConnectionLimit, LimitExcept, Limits, Links,
-    PasswordRule, Rate, RateLimit, Referers, Signature, UserFile, Zone, ZoneId, ZoneKind,
+    PasswordRule, Rate, RateLimit, Referers, Signature, StoreFailure, UserFile, Zone, ZoneId,
+    ZoneKind, ZoneStore,
 };
 pub use acme::{
     AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey,
@@ -134,6 +135,10 @@ pub enum StatusForm {
     Prometheus,
     /// nginx's few lines.
     Counts,
+    /// A probe: whether this server wants new requests.
+    Ready,
+    /// A probe: whether this server answers.
+    Live,
 }
 
 /// How many workers.

@@ -19,7 +19,7 @@ use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
 use crate::model::{
     AcmeIssuer, Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server,
-    ServerId, UpstreamGroup, Variable,
+    ServerId, StoreFailure, UpstreamGroup, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -40,6 +40,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         formats: HashMap::new(),
         bad_formats: HashSet::new(),
         zones: Vec::new(),
+        store_failure: StoreFailure::default(),
         upstreams: Vec::new(),
         caches: Vec::new(),
         charset_maps: Vec::new(),
@@ -461,8 +462,15 @@ impl Walk<'_> {
         self.read_maps(maps);
         self.http.geos = self.read_lookups(geos, geo);
         self.http.splits = self.read_lookups(splits, split);
-        for directive in ["limit_req_zone", "limit_conn_zone"].into_iter().flat_map(&found) {
-            if let Err(fault) = limits::zone(&directive, &mut self.scope) {
+        for directive in ["limit_store_failure", "limit_req_zone", "limit_conn_zone"]
+            .into_iter()
+            .flat_map(&found)
+        {
+            let read = match directive.row.name {
+                "limit_store_failure" => limits::store_failure(&directive, &mut self.scope),
+                _ => limits::zone(&directive, &mut self.scope),
+            };
+            if let Err(fault) = read {
                 self.fault(directive.node, fault);
             }
         }

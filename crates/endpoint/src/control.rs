@@ -17,7 +17,7 @@ pub const NUMBER: u32 = 1;
 #[derive(Clone, PartialEq, Message)]
 pub struct ControlRequest {
     /// One of these.
-    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub what: Option<What>,
 }
 
@@ -57,6 +57,9 @@ pub enum What {
     /// How the server is, on one page: [`Overview`].
     #[prost(message, tag = "11")]
     Overview(AskOverview),
+    /// Health probes shall say that the server wants no new requests, or that it does again: [`CommandResult`].
+    #[prost(message, tag = "12")]
+    Drain(Drain),
 }
 
 /// Every session.
@@ -103,6 +106,14 @@ pub struct Stop {
     /// Whether running requests are cancelled.
     #[prost(bool, tag = "1")]
     pub forceful: bool,
+}
+
+/// What health probes are told; the server goes on serving.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Drain {
+    /// Whether new requests are wanted again.
+    #[prost(bool, tag = "1")]
+    pub is_over: bool,
 }
 
 /// Numbers.

@@ -2,24 +2,76 @@
 //! size stay as they are. A zone is locked for as long as it takes to look one key up.
 
 use std::mem::discriminant;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use sekisho_config::{ConnectionLimit, RateLimit, Zone, ZoneKind};
+use sekisho_config::{ConnectionLimit, RateLimit, StoreFailure, Zone, ZoneKind};
 use sekisho_lifecycle::Moment;
+pub use sekisho_route::zone::Counted;
 use sekisho_route::zone::{ConnectionZone, RateZone};
 use sekisho_route::{Rated, Taken};
+use tokio::sync::Notify;
 
 /// Every zone of the server that is in use.
 #[derive(Debug, Default)]
 pub struct Zones(Mutex<Vec<(Zone, Weak<SharedZone>)>>);
 
-/// A zone that workers share.
+/// A zone that workers share, and other servers where it has a store.
 #[derive(Debug)]
-pub enum SharedZone {
+pub struct SharedZone {
+    counts: Counts,
+    link: Option<Arc<StoreLink>>,
+}
+
+#[derive(Debug)]
+enum Counts {
     /// Of `limit_req`
     Rates(Mutex<RateZone>),
     /// Of `limit_conn`
     Connections(Mutex<ConnectionZone>),
+}
+
+/// What workers and the thread that speaks to a store share.
+#[derive(Debug)]
+pub struct StoreLink {
+    failure: StoreFailure,
+    /// The store does not answer.
+    is_away: AtomicBool,
+    /// Something was counted since the thread looked last.
+    is_changed: AtomicBool,
+    changed: Notify,
+}
+
+impl StoreLink {
+    fn new(failure: StoreFailure) -> Self {
+        let (is_away, is_changed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { failure, is_away, is_changed, changed: Notify::new() }
+    }
+
+    /// Waits until something was counted.
+    pub async fn changed(&self) {
+        while !self.is_changed.swap(false, Ordering::Acquire) {
+            self.changed.notified().await;
+        }
+    }
+
+    /// Says whether the store is away.
+    pub fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::Relaxed);
+    }
+
+    /// Something was counted.
+    pub fn touch(&self) {
+        if !self.is_changed.swap(true, Ordering::Release) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// What counts instead of this server's own count, while the store is away.
+    fn instead(&self) -> Option<StoreFailure> {
+        let is_away = self.is_away.load(Ordering::Relaxed);
+        Some(self.failure).filter(|it| is_away && *it != StoreFailure::Local)
+    }
 }
 
 impl Zones {
@@ -30,7 +82,8 @@ impl Zones {
         let mut all = Vec::with_capacity(wanted.len());
         for zone in wanted {
             let is_same = |other: &Zone| {
-                (&zone.name, &zone.key, zone.bytes) == (&other.name, &other.key, other.bytes)
+                (&zone.name, &zone.key, zone.bytes, &zone.store)
+                    == (&other.name, &other.key, other.bytes, &other.store)
                     && discriminant(&zone.kind) == discriminant(&other.kind)
             };
             let kept = known.iter().rfind(|(other, _)| is_same(other));
@@ -47,26 +100,40 @@ impl Zones {
 
 impl SharedZone {
     fn new(zone: &Zone) -> Self {
-        match zone.kind {
-            ZoneKind::Rate(_) => Self::Rates(Mutex::new(RateZone::new(zone.bytes))),
-            ZoneKind::Connections => Self::Connections(Mutex::new(ConnectionZone::new(zone.bytes))),
-        }
+        let (bytes, is_shared) = (zone.bytes, zone.store.is_some());
+        let counts = match zone.kind {
+            ZoneKind::Rate(_) if is_shared => Counts::Rates(Mutex::new(RateZone::shared(bytes))),
+            ZoneKind::Rate(_) => Counts::Rates(Mutex::new(RateZone::new(bytes))),
+            ZoneKind::Connections if is_shared => {
+                Counts::Connections(Mutex::new(ConnectionZone::shared(bytes)))
+            }
+            ZoneKind::Connections => Counts::Connections(Mutex::new(ConnectionZone::new(bytes))),
+        };
+        let link = zone.store.as_ref().map(|store| Arc::new(StoreLink::new(store.failure)));
+        Self { counts, link }
     }
 
     /// How far above its rate a key is with one request more; see [`RateZone::look`].
     pub fn look_at_rate(&self, limit: &RateLimit, key: &[u8], counts: bool, now: Moment) -> Rated {
-        match self {
-            Self::Rates(zone) => lock(zone).look(limit, key, counts, now),
-            Self::Connections(_) => Rated::Within(0),
+        let Counts::Rates(zone) = &self.counts else { return Rated::Within(0) };
+        match self.instead() {
+            Some(StoreFailure::Deny) => return Rated::Over(limit.burst.saturating_add(1)),
+            Some(_) => return Rated::Within(0),
+            None => {}
         }
+        let rated = lock(zone).look(limit, key, counts, now);
+        if counts {
+            self.touch();
+        }
+        rated
     }
 
     /// Counts a request; see [`RateZone::count`].
     pub fn count_request(&self, limit: &RateLimit, key: &[u8], now: Moment) -> u64 {
-        match self {
-            Self::Rates(zone) => lock(zone).count(limit, key, now),
-            Self::Connections(_) => 0,
-        }
+        let Counts::Rates(zone) = &self.counts else { return 0 };
+        let excess = lock(zone).count(limit, key, now);
+        self.touch();
+        excess
     }
 
     /// Takes a place, which is left when it is dropped.
@@ -75,10 +142,14 @@ impl SharedZone {
         limit: &ConnectionLimit,
         key: &[u8],
     ) -> Result<ConnectionPermit, Taken> {
-        let taken = match &**self {
-            Self::Connections(zone) => lock(zone).take(key, limit.max),
-            Self::Rates(_) => Taken::NoRoom,
+        let Counts::Connections(zone) = &self.counts else { return Err(Taken::NoRoom) };
+        let max = match self.instead() {
+            Some(StoreFailure::Deny) => return Err(Taken::No),
+            Some(_) => u32::MAX,
+            None => limit.max,
         };
+        let taken = lock(zone).take(key, max);
+        self.touch();
         match taken {
             Taken::Yes => Ok(ConnectionPermit { zone: Arc::clone(self), key: key.into() }),
             other => Err(other),
@@ -87,9 +158,59 @@ impl SharedZone {
 
     /// How many keys it holds.
     pub fn keys(&self) -> usize {
-        match self {
-            Self::Rates(zone) => lock(zone).len(),
-            Self::Connections(zone) => lock(zone).len(),
+        match &self.counts {
+            Counts::Rates(zone) => lock(zone).len(),
+            Counts::Connections(zone) => lock(zone).len(),
+        }
+    }
+
+    /// What the thread that speaks to its store has in common with it.
+    pub fn link(&self) -> Option<&Arc<StoreLink>> {
+        self.link.as_ref()
+    }
+
+    /// What its store is to be told, of so many keys.
+    pub fn take_counted(&self, keys_max: usize) -> Vec<Counted> {
+        match &self.counts {
+            Counts::Rates(zone) => lock(zone).take_counted(keys_max),
+            Counts::Connections(zone) => lock(zone).take_counted(keys_max),
+        }
+    }
+
+    /// What its store has counted of a key: the excess of all servers, or the places that are taken on others.
+    pub fn reconcile(&self, key: &[u8], count: u64, now: Moment) {
+        match &self.counts {
+            Counts::Rates(zone) => lock(zone).reconcile(key, count, now),
+            Counts::Connections(zone) => {
+                lock(zone).reconcile(key, u32::try_from(count).unwrap_or(u32::MAX));
+            }
+        }
+    }
+
+    /// Its store could not be told.
+    pub fn give_back(&self, counted: &[Counted]) {
+        match &self.counts {
+            Counts::Rates(zone) => lock(zone).give_back(counted),
+            Counts::Connections(zone) => lock(zone).give_back(counted),
+        }
+        self.touch();
+    }
+
+    /// Its store is to be told again what is held; see [`ConnectionZone::refresh`].
+    pub fn refresh(&self) {
+        if let Counts::Connections(zone) = &self.counts {
+            lock(zone).refresh();
+            self.touch();
+        }
+    }
+
+    fn instead(&self) -> Option<StoreFailure> {
+        self.link.as_ref().and_then(|link| link.instead())
+    }
+
+    fn touch(&self) {
+        if let Some(link) = &self.link {
+            link.touch();
         }
     }
 }
@@ -103,8 +224,9 @@ pub struct ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        if let SharedZone::Connections(zone) = &*self.zone {
+        if let Counts::Connections(zone) = &self.zone.counts {
             lock(zone).leave(&self.key);
+            self.zone.touch();
         }
     }
 }
@@ -120,7 +242,7 @@ mod tests {
     use sekisho_config::{Rate, Template, ZoneId};
 
     fn zone(name: &str, key: &str, bytes: u64, kind: ZoneKind) -> Zone {
-        Zone { name: name.into(), key: Template::literal(key), bytes, kind }
+        Zone { name: name.into(), key: Template::literal(key), bytes, kind, store: None }
     }
 
     #[test]

@@ -87,6 +87,17 @@ pub fn counts_reply(text: String, fields: &mut Fields) -> Reply {
     Reply::of(Status::OK, Piece::Bytes(text.into_bytes()))
 }
 
+/// The answer to a health probe.
+pub fn health_reply(is_ready: bool, fields: &mut Fields) -> Reply {
+    fields.push("Content-Type", "text/plain");
+    fields.push("Cache-Control", "no-store");
+    if is_ready {
+        Reply::of(Status::OK, Piece::Static(b"ready\n"))
+    } else {
+        Reply::of(Status::SERVICE_UNAVAILABLE, Piece::Static(b"draining\n"))
+    }
+}
+
 /// Asks, and makes a page of the answer.
 pub fn start(
     asked: Option<&UnboundedSender<StatusQuery>>,
@@ -117,7 +128,7 @@ impl Task for StatusTask {
                     let media_type = match self.form {
                         StatusForm::Page => "text/html; charset=utf-8",
                         StatusForm::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-                        StatusForm::Counts => "text/plain",
+                        StatusForm::Counts | StatusForm::Ready | StatusForm::Live => "text/plain",
                     };
                     out.fields.push("Content-Type", media_type);
                     out.fields.push("Cache-Control", "no-store");

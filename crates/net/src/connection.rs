@@ -22,6 +22,7 @@ use crate::exchange::{Arrival, Exchange, Exchanges};
 use crate::fault_injection;
 use crate::link::{Link, Origin};
 use crate::observe;
+use crate::pace::Pace;
 use crate::protocol::{Event, Protocol};
 use crate::request_log::Client;
 use crate::session::{SessionSlot, ShutdownRequest, Token};
@@ -203,8 +204,14 @@ impl<T: Transport> Connection<T> {
             Owner::Exchange(id) => {
                 let Some(at) = self.exchanges.find(id) else { return false };
                 let Self { link, exchanges, .. } = self;
-                link.protocol.set_ready(id, kind == DeadlineKind::Rate, now);
-                let happened = exchanges.get_mut(at).is_some_and(|it| it.expire(cx, link, now));
+                let Some(exchange) = exchanges.get_mut(at) else { return false };
+                if kind == DeadlineKind::Rate {
+                    // From here on a window may hold it back, and nothing else.
+                    exchange.pace.as_mut().map(Pace::resume);
+                    link.protocol.set_ready(id, true, now);
+                    return true;
+                }
+                let happened = exchange.expire(cx, link, now);
                 self.settle(at);
                 happened
             }

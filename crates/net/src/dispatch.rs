@@ -222,7 +222,7 @@ impl Exchange {
             return self.take_body(link, max, now).err().map(RouteInput::Refused);
         }
         let is_task = match &action {
-            Action::Status(form) => *form != StatusForm::Counts,
+            Action::Status(form) => matches!(form, StatusForm::Page | StatusForm::Prometheus),
             other => {
                 matches!(other, Action::Cgi | Action::Pass | Action::FileOp(_) | Action::Service)
             }
@@ -436,6 +436,10 @@ impl Starting<'_> {
                     counters.requests.load(Ordering::Relaxed),
                 );
                 reply(status_page::counts_reply(text, fields))
+            }
+            Action::Status(form @ (StatusForm::Ready | StatusForm::Live)) => {
+                let is_ready = form == StatusForm::Live || self.worker.is_ready();
+                reply(status_page::health_reply(is_ready, fields))
             }
             Action::Status(form) => {
                 let is_head = route.method == Method::Head;

@@ -52,6 +52,11 @@ impl Pace {
         self.resumes
     }
 
+    /// The moment to go on has come.
+    pub(crate) fn resume(&mut self) {
+        self.resumes = None;
+    }
+
     fn entitled(&self, now: Moment) -> u64 {
         let nanos = now.since(self.since).as_nanos();
         let earned = nanos * u128::from(self.rate) / 1_000_000_000;

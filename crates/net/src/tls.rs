@@ -9,6 +9,7 @@ mod encrypted_key;
 pub(crate) mod hello;
 mod load;
 pub mod ocsp;
+mod secrets;
 mod staple;
 mod tickets;
 
@@ -27,6 +28,7 @@ use acme::ALPN_ACME;
 use certificate::Certificate;
 use client::ClientCheck;
 use load::Speaks;
+pub use secrets::{hand_over as hand_over_ticket_secrets, take_over as take_over_ticket_secrets};
 pub use staple::Staple;
 
 /// HTTP/2 as clients ask for it.
@@ -137,7 +139,7 @@ pub struct ServerTls {
     rejects: bool,
     /// Where clients are asked for certificates.
     client: Option<ClientCheck>,
-    pairs: Arc<load::Fields>,
+    pairs: Arc<load::ServerPairs>,
 }
 
 /// A certificate that is shown to clients.

@@ -89,6 +89,8 @@ pub struct Shared {
     pub sandbox_recheck: Notify,
     /// Whether the workers are in a sandbox.
     pub is_kept: AtomicBool,
+    /// An operator wants balancers to send new requests elsewhere (`ctl drain`).
+    pub is_drained: AtomicBool,
     /// The user that the server has switched to, if it has.
     pub user: OnceLock<String>,
     /// Where the server's status is asked for.
@@ -627,6 +629,12 @@ impl Worker {
         let id = self.request_id.get().wrapping_add(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         self.request_id.set(id);
         id
+    }
+
+    /// What health probes are told: whether new requests are wanted.
+    pub(crate) fn is_ready(&self) -> bool {
+        let is_drained = self.shared.is_drained.load(Ordering::Relaxed);
+        !is_drained && self.shutdown.get() == ShutdownRequest::Continue
     }
 
     /// What an operator needs to know beside this error: for which user it was denied, and what else may be

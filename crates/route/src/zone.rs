@@ -1,5 +1,9 @@
 //! The zones of `limit_req` and `limit_conn`: a bounded number of keys, each with what is counted for it.
 //! Time comes as an argument; sharing a zone is the shell's business.
+//!
+//! Several servers may count together. Each decides by itself, tells a store what it has counted since, and takes the
+//! store's count for its own (`take_counted`, `reconcile`): no request waits for the store, and what one server did not know
+//! of the others is charged a moment later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +26,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct RateZone {
     keys: Keys<Bucket>,
+    /// Keys with requests that the store does not know of; `None` where there is no store.
+    counted: Option<Vec<Arc<[u8]>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +35,17 @@ struct Bucket {
     excess: u64,
     /// When it was counted, in milliseconds.
     last: u64,
+    /// How many requests the store does not know of.
+    untold: u32,
+}
+
+/// What a server has counted of a key since it told the store last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counted {
+    /// The key.
+    pub key: Arc<[u8]>,
+    /// For a rate, the requests that came; for connections, those that there are.
+    pub count: u32,
 }
 
 impl Bucket {
@@ -55,7 +72,12 @@ fn millis_of(now: Moment) -> u64 {
 impl RateZone {
     /// An empty zone of this size.
     pub fn new(bytes_max: u64) -> Self {
-        Self { keys: Keys::new(bytes_max) }
+        Self { keys: Keys::new(bytes_max), counted: None }
+    }
+
+    /// The same, with a store that is told what is counted.
+    pub fn shared(bytes_max: u64) -> Self {
+        Self { counted: Some(Vec::new()), ..Self::new(bytes_max) }
     }
 
     /// How many keys it holds.
@@ -66,6 +88,47 @@ impl RateZone {
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What the store is to be told, of so many keys.
+    pub fn take_counted(&mut self, keys_max: usize) -> Vec<Counted> {
+        let Some(counted) = &mut self.counted else { return Vec::new() };
+        let rest = counted.split_off(counted.len().min(keys_max));
+        let keys = std::mem::replace(counted, rest);
+        let of = |key: Arc<[u8]>| {
+            // A key that had to make room since is not told.
+            let at = *self.keys.by_key.get(&key)?;
+            let count = std::mem::take(&mut self.keys.value_mut(at).untold);
+            Some(Counted { key, count })
+        };
+        keys.into_iter().filter_map(of).collect()
+    }
+
+    /// The store has counted so much of a key, of all servers together.
+    pub fn reconcile(&mut self, key: &[u8], excess: u64, now: Moment) {
+        let Some(at) = self.keys.by_key.get(key).copied() else { return };
+        let bucket = self.keys.value_mut(at);
+        bucket.excess = excess.saturating_add(u64::from(bucket.untold) * ONE);
+        bucket.last = millis_of(now).max(bucket.last);
+    }
+
+    /// What could not be told is to be told again.
+    pub fn give_back(&mut self, counted: &[Counted]) {
+        for Counted { key, count } in counted {
+            if let Some(at) = self.keys.by_key.get(key).copied() {
+                self.note(at, *count);
+            }
+        }
+    }
+
+    /// Requests of a key were counted that the store does not know of.
+    fn note(&mut self, at: u32, requests: u32) {
+        let Some(counted) = &mut self.counted else { return };
+        let entry = &mut self.keys.entries[at as usize];
+        if entry.value.untold == 0 {
+            counted.push(Arc::clone(&entry.key));
+        }
+        entry.value.untold = entry.value.untold.saturating_add(requests);
     }
 
     /// How far above its rate a key is with one request more; with `counts`, that one is counted unless it
@@ -84,7 +147,8 @@ impl RateZone {
             return Rated::Over(excess);
         }
         if counts {
-            *bucket = Bucket { excess, last: millis.max(bucket.last) };
+            (bucket.excess, bucket.last) = (excess, millis.max(bucket.last));
+            self.note(at, 1);
         }
         Rated::Within(excess)
     }
@@ -98,7 +162,8 @@ impl RateZone {
         };
         let bucket = self.keys.value_mut(at);
         let excess = bucket.with_one_more(limit.rate, millis);
-        *bucket = Bucket { excess, last: millis.max(bucket.last) };
+        (bucket.excess, bucket.last) = (excess, millis.max(bucket.last));
+        self.note(at, 1);
         excess
     }
 
@@ -114,7 +179,8 @@ impl RateZone {
                 return false;
             }
         }
-        self.keys.insert(key, Bucket { excess: 0, last: millis });
+        self.keys.insert(key, Bucket { excess: 0, last: millis, untold: 0 });
+        self.note(self.keys.newest, 1);
         true
     }
 }
@@ -122,13 +188,28 @@ impl RateZone {
 /// Places: how many requests of each key are being worked on. A key that has none is not held.
 #[derive(Debug)]
 pub struct ConnectionZone {
-    keys: Keys<u32>,
+    keys: Keys<Places>,
+    /// Keys whose places have changed since the store was told; `None` where there is no store.
+    changed: Option<Vec<Arc<[u8]>>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    taken: u32,
+    /// Those of other servers, as the store said.
+    elsewhere: u32,
+    is_changed: bool,
 }
 
 impl ConnectionZone {
     /// An empty zone of this size.
     pub fn new(bytes_max: u64) -> Self {
-        Self { keys: Keys::new(bytes_max) }
+        Self { keys: Keys::new(bytes_max), changed: None }
+    }
+
+    /// The same, with a store that is told what is counted.
+    pub fn shared(bytes_max: u64) -> Self {
+        Self { changed: Some(Vec::new()), ..Self::new(bytes_max) }
     }
 
     /// How many keys it holds.
@@ -143,29 +224,88 @@ impl ConnectionZone {
 
     /// Takes a place, if fewer than `max` are taken. Every place that was taken must be left, once.
     pub fn take(&mut self, key: &[u8], max: u32) -> Taken {
-        match self.keys.find(key) {
+        let at = match self.keys.find(key) {
             Some(at) => {
-                let taken = self.keys.value_mut(at);
-                if *taken >= max {
+                let places = self.keys.value_mut(at);
+                if places.taken.saturating_add(places.elsewhere) >= max {
+                    // Perhaps others have left theirs by now.
+                    self.note(at);
                     return Taken::No;
                 }
-                *taken += 1;
+                places.taken += 1;
+                at
             }
             None if max == 0 => return Taken::No,
             // Every key in the zone has running requests: none can be removed.
             None if !self.keys.has_room(key) => return Taken::NoRoom,
-            None => self.keys.insert(key, 1),
-        }
+            None => {
+                self.keys.insert(key, Places { taken: 1, ..Places::default() });
+                self.keys.newest
+            }
+        };
+        self.note(at);
         Taken::Yes
     }
 
     /// Leaves a place.
     pub fn leave(&mut self, key: &[u8]) {
         let Some(at) = self.keys.find(key) else { return };
-        let taken = self.keys.value_mut(at);
-        *taken = taken.saturating_sub(1);
-        if *taken == 0 {
+        let places = self.keys.value_mut(at);
+        places.taken = places.taken.saturating_sub(1);
+        if places.taken == 0 && self.changed.is_none() {
             self.keys.remove(at);
+        } else {
+            self.note(at);
+        }
+    }
+
+    /// What the store is to be told, of so many keys: how many places are taken here.
+    pub fn take_counted(&mut self, keys_max: usize) -> Vec<Counted> {
+        let Some(changed) = &mut self.changed else { return Vec::new() };
+        let rest = changed.split_off(changed.len().min(keys_max));
+        let keys = std::mem::replace(changed, rest);
+        let of = |key: Arc<[u8]>| {
+            let places = self.keys.value_mut(*self.keys.by_key.get(&key)?);
+            places.is_changed = false;
+            let count = places.taken;
+            Some(Counted { key, count })
+        };
+        keys.into_iter().filter_map(of).collect()
+    }
+
+    /// So many places of a key are taken on other servers, says the store.
+    pub fn reconcile(&mut self, key: &[u8], elsewhere: u32) {
+        let Some(at) = self.keys.by_key.get(key).copied() else { return };
+        let places = self.keys.value_mut(at);
+        places.elsewhere = elsewhere;
+        if places.taken == 0 && elsewhere == 0 && !places.is_changed {
+            self.keys.remove(at);
+        }
+    }
+
+    /// What could not be told is to be told again.
+    pub fn give_back(&mut self, counted: &[Counted]) {
+        for Counted { key, .. } in counted {
+            if let Some(at) = self.keys.by_key.get(key).copied() {
+                self.note(at);
+            }
+        }
+    }
+
+    /// The store forgets what it is not told again: every key is to be told. One without any places goes when the
+    /// store has answered.
+    pub fn refresh(&mut self) {
+        let all: Vec<u32> = self.keys.by_key.values().copied().collect();
+        for at in all {
+            self.note(at);
+        }
+    }
+
+    fn note(&mut self, at: u32) {
+        let Some(changed) = &mut self.changed else { return };
+        let entry = &mut self.keys.entries[at as usize];
+        if !std::mem::replace(&mut entry.value.is_changed, true) {
+            changed.push(Arc::clone(&entry.key));
         }
     }
 }

@@ -75,6 +75,15 @@ enum Command {
     Requests(Listing),
     /// Read the configuration again, and report whether that succeeded
     Reload,
+    /// Tell health probes (`status health`) that new requests shall go elsewhere; the server goes on serving
+    Drain {
+        /// Accept new requests again
+        #[arg(long)]
+        end: bool,
+        /// Return only after so many seconds, by which balancers have noticed
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        wait: Option<Duration>,
+    },
     /// Stop the server when its running requests have finished
     Stop {
         /// Cancel running requests
@@ -280,6 +289,12 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
                 return Err(Failure::Failed(String::new()));
             }
             say("reloaded")
+        }
+        Command::Drain { end, wait } => {
+            server.result(What::Drain(control::Drain { is_over: *end }))?;
+            #[expect(clippy::disallowed_methods, reason = "to wait is what was asked for")]
+            std::thread::sleep(wait.unwrap_or_default());
+            say(if *end { "ready" } else { "draining" })
         }
         Command::Stop { forceful } => {
             server.result(What::Stop(control::Stop { forceful: *forceful }))?;

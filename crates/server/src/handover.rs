@@ -52,17 +52,21 @@ pub(crate) enum HandoverRequest {
     Sockets,
     /// I serve; you may go.
     Ready,
+    /// Give me the secrets of your TLS tickets. Asked apart from the sockets, since a process that does not know this
+    /// question must still be replaceable.
+    TicketSecrets,
     /// I cannot serve, and this is why.
     Failed,
 }
 
 impl HandoverRequest {
-    const ALL: [Self; 3] = [Self::Sockets, Self::Ready, Self::Failed];
+    const ALL: [Self; 4] = [Self::Sockets, Self::Ready, Self::TicketSecrets, Self::Failed];
 
     const fn word(self) -> &'static str {
         match self {
             Self::Sockets => "sockets",
             Self::Ready => "ready",
+            Self::TicketSecrets => "ticket-secrets",
             Self::Failed => "failed",
         }
     }

@@ -40,6 +40,7 @@ mod sandbox;
 mod serve;
 mod service_manager;
 mod setup;
+mod shared_limits;
 mod start;
 mod startup_log;
 mod sweep;

@@ -23,6 +23,7 @@ use crate::pid_file::PidFile;
 use crate::sandbox::{Choice, Domain, Fit};
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
+use crate::shared_limits::SharedLimits;
 use crate::upgrade::{Inheritance, Program, Upgrade};
 use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
@@ -96,6 +97,8 @@ pub(crate) struct Server {
     pub(crate) groups: Groups,
     /// Renews certificates that are ordered automatically.
     pub(crate) certificates: Certificates,
+    /// Counts together with other servers.
+    pub(crate) shared_limits: SharedLimits,
     pub(crate) workers: Workers,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) drain: Drain,
@@ -174,6 +177,7 @@ impl Server {
         let rules = (rules, site.native.clone());
         let site = Arc::new(site);
         let certificates = Certificates::start(&site, started)?;
+        let shared_limits = SharedLimits::start(&site, started)?;
         let mut server = Self {
             plan,
             program,
@@ -189,6 +193,7 @@ impl Server {
             zones,
             groups,
             certificates,
+            shared_limits,
             workers,
             pid_file,
             drain: Drain::new(config.main.worker_shutdown_timeout),
@@ -475,6 +480,9 @@ impl Server {
                 self.abandon_upgrade(&why);
             }
             HandoverRequest::Sockets => self.give_sockets(call),
+            HandoverRequest::TicketSecrets => {
+                call.answer(true, &sekisho_net::tls::hand_over_ticket_secrets());
+            }
             HandoverRequest::Ready => {
                 call.answer(true, "");
                 return self.make_way();

@@ -234,12 +234,17 @@ pub(crate) fn tell_failure(problem: &Problem) {
 }
 
 impl Inheritance {
-    /// Takes over the sockets of the process that has started us for that, if one has.
+    /// Takes over the sockets and the secrets of TLS tickets of the process that has started us for that, if one
+    /// has.
     pub(crate) fn take() -> Result<Option<Self>, Problem> {
         let Some(from) = predecessor() else { return Ok(None) };
         let offer = handover::take_sockets(from).map_err(|error| {
             Problem::new(format_args!("cannot take over from process {from}: {error}"))
         })?;
+        // Without them clients shake hands anew: no reason not to take over.
+        if let Ok(Some((true, text))) = handover::ask(from, HandoverRequest::TicketSecrets, "") {
+            sekisho_net::tls::take_over_ticket_secrets(&text);
+        }
         Ok(Some(Self { from, offer }))
     }
 

@@ -5,13 +5,15 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{BINARY, LONG, http, pattern};
-use sekisho_testkit::{Background, Server, Signal, Tree, eventually, have, pause, process, run};
+use sekisho_testkit::{
+    Background, Server, Signal, Stopwatch, Tree, eventually, have, pause, process, run,
+};
 
 const SITE: &str = "server { listen 127.0.0.1:{port}; http2 on; root {root};
     cgi_max_processes_per_address off; client_max_body_size 8m; keepalive_requests 100000;
@@ -120,6 +122,86 @@ fn head(method: &str, path: &str) -> Vec<u8> {
         [(":method", method), (":scheme", "http"), (":path", path), (":authority", "a.test")];
     let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
     fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
+}
+
+/// A client whose windows are as large as they are at first, 65,535 bytes.
+fn client(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).expect("connected");
+    stream.set_read_timeout(Some(LONG)).expect("a limit");
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("sent");
+    stream.write_all(&frame(4, 0, 0, &[])).expect("sent");
+    stream
+}
+
+/// Reads frames until DATA frames have brought so many bytes.
+fn read_data(stream: &mut TcpStream, bytes: usize) {
+    let mut got = 0;
+    while got < bytes {
+        let mut header = [0; 9];
+        stream.read_exact(&mut header).expect("a frame");
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
+        stream.read_exact(&mut vec![0; length]).expect("its payload");
+        assert_ne!(header[3], 3, "the stream was reset");
+        got += if header[3] == 0 { length } else { 0 };
+    }
+    assert_eq!(got, bytes);
+}
+
+/// Nothing comes for a while: for longer than any short deadline of a handler.
+fn expect_silence(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a limit");
+    let error = stream.read(&mut [0]).expect_err("silence");
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+    stream.set_read_timeout(Some(LONG)).expect("a limit");
+}
+
+#[test]
+fn a_program_goes_on_when_the_window_that_held_its_output_opens() {
+    // M3, T4: a deadline that a handler sets for itself meanwhile changes nothing.
+    const WINDOW: usize = 65_535;
+    let server = start();
+    let bytes = 2 * WINDOW + 1000;
+    let script = format!("#!/bin/sh\nprintf 'X: 1\\n\\n'; head -c {bytes} /dev/zero");
+    server.tree().script("root/cgi-bin/long.cgi", &script);
+    let mut stream = client(&server);
+    stream.write_all(&frame(1, 5, 1, &head("GET", "/cgi-bin/long.cgi"))).expect("sent");
+    for part in [WINDOW, WINDOW, 1000] {
+        read_data(&mut stream, part);
+        if part == WINDOW {
+            expect_silence(&mut stream);
+            for number in [0, 1] {
+                let opened = frame(8, 0, number, &(WINDOW as u32).to_be_bytes());
+                stream.write_all(&opened).expect("sent");
+            }
+        }
+    }
+}
+
+/// How often the threads of a server have gone to sleep.
+fn wakes(server: &Server) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).expect("its threads");
+    let of_thread = |path: std::path::PathBuf| {
+        let text = fs::read_to_string(path.join("status")).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    tasks.map(|task| of_thread(task.expect("a thread").path())).sum()
+}
+
+#[test]
+fn an_answer_that_its_pace_and_then_a_window_holds_back_costs_nothing() {
+    // M3: one stream waits for its pace, another one uses up the window of the connection.
+    let server = start();
+    let mut stream = client(&server);
+    let slow = frame(1, 5, 1, &head("GET", "/slow/large.bin"));
+    let other = frame(1, 5, 3, &head("GET", "/large.bin"));
+    stream.write_all(&[slow, other].concat()).expect("sent");
+    read_data(&mut stream, 65_535);
+    expect_silence(&mut stream);
+    let (before, since) = (wakes(&server), Stopwatch::start());
+    eventually("half a second", LONG, || since.elapsed() > Duration::from_millis(500));
+    let woken = wakes(&server) - before;
+    assert!(woken < 50, "woken {woken} times in half a second");
 }
 
 /// M3: one answer that its client does not read holds up no other request of the connection.

@@ -4,7 +4,10 @@ use sekisho_http::Status as Code;
 
 use super::{HTTP, HTTP_STREAM, LEVELS, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::{ConnectionLimit, Level as Severity, Rate, RateLimit, Zone, ZoneId, ZoneKind};
+use crate::model::{
+    ConnectionLimit, Level as Severity, Rate, RateLimit, StoreFailure, Zone, ZoneId, ZoneKind,
+    ZoneStore,
+};
 use crate::parse::Word;
 use crate::report::did_you_mean;
 use crate::value;
@@ -20,12 +23,20 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "limit_req_zone",
         HTTP,
-        "key zone=name:size rate=number(r/s|r/m) [sync]",
+        "key zone=name:size rate=number(r/s|r/m) [sync] [store=url]",
         "",
-        "A zone that counts rates for each value of the key; about 8,000 keys per megabyte",
+        "A zone that counts rates for each value of the key; about 8,000 keys per megabyte. With `store` (ours), all servers that name the same Redis or Valkey count together",
         nothing,
     )
     .repeated(),
+    active(
+        "limit_store_failure",
+        HTTP,
+        "local|allow|deny",
+        "local",
+        "What counts while the store of a zone is away (ours): this server's own count, nothing, or every request is refused",
+        nothing,
+    ),
     active(
         "limit_req",
         LEVELS,
@@ -62,9 +73,9 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "limit_conn_zone",
         HTTP_STREAM,
-        "key zone=name:size",
+        "key zone=name:size [store=url]",
         "",
-        "A zone that counts running requests for each value of the key; about 8,000 keys per megabyte",
+        "A zone that counts running requests for each value of the key; about 8,000 keys per megabyte. `store` (ours) as for `limit_req_zone`",
         nothing,
     )
     .repeated(),
@@ -107,11 +118,19 @@ pub(crate) fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     let key = d.template(d.arg(0), s)?;
     let mut place = None;
     let mut rate = Rate { requests: 1, secs: 1 };
+    let mut store = None;
     for word in d.args().iter().skip(1) {
         match d.text(word)?.split_once('=') {
             Some(("zone", text)) => place = Some((word, name_and_size(word, text)?)),
             Some(("rate", text)) if is_rate => rate = read_rate(word, text)?,
-            // Other servers to share the zone with: there are none.
+            Some(("store", _)) if s.names.is_stream => {
+                return Err(Fault::at(word, "\"store\" is not supported in \"stream\""));
+            }
+            Some(("store", url)) => {
+                let failure = s.store_failure;
+                store = Some(ZoneStore { url: store_url(word, url)?.to_owned(), failure });
+            }
+            // nginx's commercial way to share a zone; `store` is ours.
             None if is_rate && &*word.text == b"sync" => {}
             _ => return Err(invalid_parameter(word)),
         }
@@ -123,8 +142,42 @@ pub(crate) fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
         return Err(Fault::at(word, format!("zone \"{name}\" is defined already")));
     }
     let kind = if is_rate { ZoneKind::Rate(rate) } else { ZoneKind::Connections };
-    s.zones.push(Zone { name, key, bytes, kind });
+    s.zones.push(Zone { name, key, bytes, kind, store });
     Ok(())
+}
+
+/// Reads `limit_store_failure`, which is known before the zones.
+pub(crate) fn store_failure(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    s.store_failure = match &*d.arg(0).text {
+        b"local" => StoreFailure::Local,
+        b"allow" => StoreFailure::Allow,
+        b"deny" => StoreFailure::Deny,
+        _ => return Err(d.invalid(d.arg(0), "must be \"local\", \"allow\" or \"deny\"")),
+    };
+    Ok(())
+}
+
+/// The schemes of stores.
+const SCHEMES: [&str; 4] = ["redis://", "redis+unix://", "redis-cluster://", "redis-sentinel://"];
+
+fn store_url<'t>(word: &Word, url: &'t str) -> Result<&'t str, Fault> {
+    let rest = SCHEMES.iter().find_map(|scheme| url.strip_prefix(scheme));
+    let wrong = |why: &str| {
+        Fault::at(word, format!("invalid store \"{url}\": {why}")).help(
+            "forms: redis://HOST:PORT/DB, redis+unix:///PATH, redis-cluster://HOST:PORT,HOST:PORT, \
+             redis-sentinel://HOST:PORT,HOST:PORT/NAME"
+                .to_owned(),
+        )
+    };
+    let rest = rest.ok_or_else(|| wrong("its scheme is unknown"))?;
+    if rest.is_empty() {
+        return Err(wrong("there is no host"));
+    }
+    let is_sentinel = url.starts_with("redis-sentinel://");
+    if is_sentinel && rest.split_once('/').is_none_or(|(_, name)| name.is_empty()) {
+        return Err(wrong("the name of the monitored server is missing"));
+    }
+    Ok(url)
 }
 
 fn name_and_size(word: &Word, text: &str) -> Result<(String, u64), Fault> {

@@ -8,14 +8,26 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "status",
         SERVER_LOCATION,
-        "page|prometheus",
+        "page|prometheus|health [ready|live]",
         "",
-        "Shows the state of the server (ours): a live page for people, or metrics for Prometheus. Restrict it with `allow` and `deny`",
+        "Shows the state of the server (ours): a live page for people, metrics for Prometheus, or the answer to a health probe: 200, or 503 while the server drains (`live` is 200 as long as it answers). Restrict it with `allow` and `deny`",
         |l, d, _| {
-            l.settings.status = Some(match &*d.arg(0).text {
-                b"page" => StatusForm::Page,
-                b"prometheus" => StatusForm::Prometheus,
-                _ => return Err(d.invalid(d.arg(0), "must be \"page\" or \"prometheus\"")),
+            let second = d.args().get(1).map(|word| &*word.text);
+            l.settings.status = Some(match (&*d.arg(0).text, second) {
+                (b"page", None) => StatusForm::Page,
+                (b"prometheus", None) => StatusForm::Prometheus,
+                (b"health", None | Some(b"ready")) => StatusForm::Ready,
+                (b"health", Some(b"live")) => StatusForm::Live,
+                (b"health", Some(_)) => {
+                    return Err(d.invalid(d.arg(1), "must be \"ready\" or \"live\""));
+                }
+                (b"page" | b"prometheus", Some(_)) => {
+                    return Err(d.invalid(d.arg(1), "only \"health\" takes a second word"));
+                }
+                _ => {
+                    let expected = "must be \"page\", \"prometheus\" or \"health\"";
+                    return Err(d.invalid(d.arg(0), expected));
+                }
             });
             Ok(())
         },

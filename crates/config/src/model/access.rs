@@ -174,6 +174,29 @@ pub struct Zone {
     pub bytes: u64,
     /// What is counted.
     pub kind: ZoneKind,
+    /// Where several servers count together, if they do.
+    pub store: Option<ZoneStore>,
+}
+
+/// `store=` of a zone, with `limit_store_failure`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ZoneStore {
+    /// Where it is.
+    pub url: String,
+    /// What counts while it is away.
+    pub failure: StoreFailure,
+}
+
+/// `limit_store_failure`
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum StoreFailure {
+    /// This server's own count.
+    #[default]
+    Local,
+    /// Nothing: requests pass.
+    Allow,
+    /// Requests are refused.
+    Deny,
 }
 
 /// What a [`Zone`] counts.

@@ -72,7 +72,7 @@ pub(super) fn server(
     };
     let ordered = server.acme.as_deref().filter(|_| tls.uses_acme.0).map(acme::slot);
     let rejects = tls.rejects || (pairs.is_empty() && ordered.is_none());
-    let pairs = Arc::new(Fields { files: pairs, ordered });
+    let pairs = Arc::new(ServerPairs { files: pairs, ordered });
     let mut config = builder.with_cert_resolver(Arc::clone(&pairs) as Arc<dyn ResolvesServerCert>);
     config.ignore_client_order = tls.prefers_own_order;
     config.max_fragment_size = Some(tls.record_bytes + RECORD_OVERHEAD);
@@ -296,13 +296,13 @@ struct Shown {
 
 /// The pairs of a server: the first one that the client can verify is shown.
 #[derive(Debug)]
-pub(super) struct Fields {
+pub(super) struct ServerPairs {
     files: Vec<Shown>,
     /// `$acme_certificate`
     ordered: Option<Arc<AcmeSlot>>,
 }
 
-impl Fields {
+impl ServerPairs {
     /// What is shown to clients of a server.
     pub(super) fn in_use(&self, server: &Server) -> Vec<InUse> {
         let parse = |pair: &CertifiedKey| pair.cert.first().and_then(|it| Certificate::parse(it));
@@ -333,7 +333,7 @@ fn names_of(certificate: &Certificate) -> Vec<String> {
     }
 }
 
-impl ResolvesServerCert for Fields {
+impl ResolvesServerCert for ServerPairs {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         if acme::is_check(&hello) {
             return acme::shown_for(&hello);

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::digest::{SHA256, digest};
-use rustls::crypto::{GetRandomFailed, aws_lc_rs as provider};
 use rustls::server::{ProducesTickets, StoresServerSessions};
-use rustls::ticketer::TicketRotator;
 use sekisho_config::Tls;
+
+use super::secrets;
 
 use super::TlsProblem;
 use super::load::read;
@@ -20,9 +20,6 @@ use crate::clock::unix_time;
 const KEY_NAME_BYTES: usize = 16;
 /// No ticket is good for longer (RFC 8446 §4.6.1).
 const LIFETIME_MAX: Duration = Duration::from_hours(7 * 24);
-/// Keys of our own change no more often.
-const KEY_LIFETIME_MIN: Duration = Duration::from_hours(6);
-
 #[derive(Default)]
 struct Kept {
     ticketers: HashMap<String, Arc<dyn ProducesTickets>>,
@@ -53,15 +50,15 @@ pub(super) fn ticketer(identity: &str, tls: &Tls) -> Result<Arc<dyn ProducesTick
     if let Some(known) = kept.ticketers.get(identity) {
         return Ok(Arc::clone(known));
     }
-    // Each key makes tickets for as long as the last of them may be good for, and reads them for as long again.
-    let secs = lifetime.max(KEY_LIFETIME_MIN).as_secs() as u32;
-    let made = TicketRotator::new(secs, TicketKeys::random).map_err(|error| TlsProblem {
-        directive: "ssl_session_tickets",
-        path: tls.certificates.first().cloned().unwrap_or_default(),
-        message: format!("no key could be generated: {error}"),
-        is_warning: false,
-    })?;
-    let made: Arc<dyn ProducesTickets> = dated(Arc::new(made));
+    if !secrets::need_for(lifetime, now()) {
+        return Err(TlsProblem {
+            directive: "ssl_session_tickets",
+            path: tls.certificates.first().cloned().unwrap_or_default(),
+            message: "no key could be generated: there are no random numbers".to_owned(),
+            is_warning: false,
+        });
+    }
+    let made: Arc<dyn ProducesTickets> = dated(Arc::new(OwnKeys::new(identity)));
     kept.ticketers.insert(identity.to_owned(), Arc::clone(&made));
     Ok(made)
 }
@@ -182,7 +179,60 @@ impl ProducesTickets for Dated {
     }
 }
 
-/// Keys of tickets, those of `ssl_session_ticket_key` or one of our own. The first one encrypts.
+/// Keys of tickets that are derived from the secrets of this process, and change with them.
+struct OwnKeys {
+    identity: String,
+    /// What was derived last, with the state of the secrets that it was derived from.
+    derived: Mutex<(u64, Arc<TicketKeys>)>,
+}
+
+impl std::fmt::Debug for OwnKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OwnKeys").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl OwnKeys {
+    fn new(identity: &str) -> Self {
+        let derived = Mutex::new((0, Arc::new(TicketKeys(Vec::new()))));
+        Self { identity: identity.to_owned(), derived }
+    }
+
+    fn keys(&self) -> Arc<TicketKeys> {
+        let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets::read(now(), |version, secrets| {
+            if derived.0 != version {
+                let mut keys = TicketKeys(Vec::new());
+                for secret in secrets {
+                    keys.push(&self.identity, secret);
+                }
+                *derived = (version, Arc::new(keys));
+            }
+        });
+        Arc::clone(&derived.1)
+    }
+}
+
+impl ProducesTickets for OwnKeys {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    /// Not asked for: see [`Dated`].
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.keys().encrypt(plain)
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.keys().decrypt(ticket)
+    }
+}
+
+/// Keys of tickets, of `ssl_session_ticket_key` or of [`OwnKeys`]. The first one encrypts.
 struct TicketKeys(Vec<([u8; KEY_NAME_BYTES], RandomizedNonceKey)>);
 
 impl std::fmt::Debug for TicketKeys {
@@ -192,18 +242,19 @@ impl std::fmt::Debug for TicketKeys {
 }
 
 impl TicketKeys {
-    fn random() -> Result<Box<dyn ProducesTickets>, GetRandomFailed> {
-        let random = provider::default_provider().secure_random;
-        let (mut name, mut key) = ([0; KEY_NAME_BYTES], [0; 32]);
-        random.fill(&mut name)?;
-        random.fill(&mut key)?;
-        let key = RandomizedNonceKey::new(&AES_256_GCM, &key).map_err(|_| GetRandomFailed)?;
-        Ok(Box::new(Self(vec![(name, key)])))
+    /// Derives one server block's key from a secret: two blocks with one secret do not read each other's tickets.
+    fn push(&mut self, identity: &str, secret: &[u8]) -> Option<()> {
+        let derive = |label: &[u8]| digest(&SHA256, &[label, identity.as_bytes(), secret].concat());
+        let mut name = [0; KEY_NAME_BYTES];
+        name.copy_from_slice(&derive(b"name").as_ref()[..KEY_NAME_BYTES]);
+        let key = RandomizedNonceKey::new(&AES_256_GCM, derive(b"key").as_ref()).ok()?;
+        self.0.push((name, key));
+        Some(())
     }
 
     fn load(identity: &str, tls: &Tls) -> Result<Self, TlsProblem> {
         const NAME: &str = "ssl_session_ticket_key";
-        let mut keys = Vec::new();
+        let mut keys = Self(Vec::new());
         for path in &tls.ticket_keys {
             let wrong = |message: &str| TlsProblem {
                 directive: NAME,
@@ -215,16 +266,9 @@ impl TicketKeys {
             if !matches!(bytes.len(), 48 | 80) {
                 return Err(wrong("must be 48 or 80 bytes long"));
             }
-            // Two server blocks with one file do not read each other's tickets.
-            let derive =
-                |label: &[u8]| digest(&SHA256, &[label, identity.as_bytes(), &bytes].concat());
-            let mut name = [0; KEY_NAME_BYTES];
-            name.copy_from_slice(&derive(b"name").as_ref()[..KEY_NAME_BYTES]);
-            let key = RandomizedNonceKey::new(&AES_256_GCM, derive(b"key").as_ref())
-                .map_err(|_| wrong("cannot be used"))?;
-            keys.push((name, key));
+            keys.push(identity, &bytes).ok_or_else(|| wrong("cannot be used"))?;
         }
-        Ok(Self(keys))
+        Ok(keys)
     }
 }
 
@@ -262,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tickets_of_files_are_read_by_whoever_has_the_file_and_by_no_other_server_block() {
+    fn tickets_of_files_are_read_with_the_file_and_by_no_other_server_block() {
         // S4
         let dir = std::env::temp_dir().join(format!("sekisho-tickets-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a folder");
@@ -293,7 +337,9 @@ mod tests {
 
     #[test]
     fn a_ticket_is_good_for_the_timeout_of_sessions() {
-        let inner = Arc::from(TicketKeys::random().expect("a key"));
+        let mut keys = TicketKeys(Vec::new());
+        keys.push("a", &[1; 32]).expect("a key");
+        let inner = Arc::new(keys);
         let tickets = Dated { inner, lifetime_secs: 300 };
         let ticket = tickets.encrypt_at(b"session", 1000).expect("a ticket");
         for (now, is_good) in [(1000, true), (1299, true), (1300, false), (999, false)] {

@@ -43,6 +43,40 @@ proptest! {
         }
     }
 
+    /// Three servers that tell a store what they count every ten milliseconds admit no more together than one alone would,
+    /// but for what each of them did not know of the others.
+    #[test]
+    fn servers_that_share_a_zone_keep_to_its_rate_together(
+        requests in 10_u32..1000,
+        burst in 0_u64..20,
+        asked in prop::collection::vec(0_usize..3, 100..2000),
+    ) {
+        const TELL: u64 = 10;
+        let limit = limit(requests, 1, burst);
+        let mut zones: Vec<_> = (0..3).map(|_| RateZone::shared(1 << 20)).collect();
+        // The store: excess and its moment, as the script counts.
+        let (mut excess, mut last, mut is_known, mut admitted) = (0_u64, 0, false, 0_u64);
+        for (millis, at) in asked.iter().enumerate() {
+            let millis = millis as u64;
+            admitted += u64::from(is_admitted(&mut zones[*at], &limit, b"k", millis));
+            if millis.is_multiple_of(TELL) {
+                for zone in &mut zones {
+                    for counted in zone.take_counted(9) {
+                        let passed = (millis - last) * u64::from(requests);
+                        let free = if is_known { 0 } else { 1000 };
+                        excess = (excess + u64::from(counted.count) * 1000).saturating_sub(passed + free);
+                        (last, is_known) = (millis, true);
+                        zone.reconcile(&counted.key, excess, Moment::from_millis(millis));
+                    }
+                }
+            }
+        }
+        let millis = asked.len() as u64;
+        let alone = millis * u64::from(requests) / 1000 + burst + 1;
+        let unknown = 2 * (burst + 1 + TELL * u64::from(requests) / 1000 + 1);
+        prop_assert!(admitted <= alone + unknown, "{admitted} of {alone} + {unknown}");
+    }
+
     #[test]
     fn whoever_keeps_to_the_rate_is_never_refused(
         requests in 1_u32..2000,
@@ -143,4 +177,28 @@ fn what_is_only_looked_at_is_not_counted() {
     }
     assert_eq!(zone.count(&limit, b"k", now), 1000);
     assert_eq!(zone.look(&limit, b"k", false, now), Rated::Over(2000));
+}
+
+#[test]
+fn places_on_other_servers_count_and_are_told_anew() {
+    let mut zone = ConnectionZone::shared(1 << 20);
+    assert_eq!(zone.take(b"k", 2), Taken::Yes);
+    let told = |zone: &mut ConnectionZone| {
+        let counted = zone.take_counted(9);
+        counted.into_iter().map(|it| (it.key.to_vec(), it.count)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut zone), [(b"k".to_vec(), 1)]);
+    assert_eq!(told(&mut zone), [], "once");
+    zone.reconcile(b"k", 1);
+    assert_eq!(zone.take(b"k", 2), Taken::No);
+    assert_eq!(told(&mut zone), [(b"k".to_vec(), 1)], "a refusal asks anew");
+    zone.leave(b"k");
+    assert_eq!(zone.take(b"k", 1), Taken::No, "the others still have theirs");
+    assert_eq!(told(&mut zone), [(b"k".to_vec(), 0)]);
+    zone.refresh();
+    let counted = zone.take_counted(9);
+    zone.give_back(&counted);
+    assert_eq!(told(&mut zone), [(b"k".to_vec(), 0)], "what was not heard is told again");
+    zone.reconcile(b"k", 0);
+    assert!(zone.is_empty());
 }

@@ -2,6 +2,7 @@
 //! the server, and reports the result. Only for sessions with a control socket.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use prost::Message;
@@ -93,6 +94,13 @@ impl Control {
                 let manner = if stop.forceful { Manner::Forceful } else { Manner::Graceful };
                 self.host.log(Level::Notice, None, format_args!("stop requested by {who}"));
                 self.ask_main(|answer| ServerRequest::Stop(manner, answer)).await?;
+                let result = control::CommandResult { is_good: true, text: String::new() };
+                Ok(result.encode_to_vec())
+            }
+            What::Drain(drain) => {
+                let action = if drain.is_over { "end of drain" } else { "drain" };
+                self.host.log(Level::Notice, None, format_args!("{action} requested by {who}"));
+                self.host.shared.is_drained.store(!drain.is_over, Ordering::Relaxed);
                 let result = control::CommandResult { is_good: true, text: String::new() };
                 Ok(result.encode_to_vec())
             }

@@ -1,9 +1,9 @@
 //! The overview: `ctl status` and the status page (O7).
 
-use sekisho_testkit::{Server, Tree, eventually, have, run};
+use sekisho_testkit::{Server, Signal, Tree, eventually, have, run};
 use serde_json::Value;
 
-use crate::common::{BINARY, LONG, http};
+use crate::common::{BINARY, LONG, http, serve};
 use crate::support::{busy_session, ctl_ok};
 
 /// O7: version, uptime, rates, busiest locations, upstream servers and certificates, by `ctl` and on the page alike.
@@ -85,4 +85,35 @@ fn one_page_says_how_the_server_is() {
         let all: Value = serde_json::from_str(&text).expect("JSON");
         all["locations"][0]["location"] == "www.test ~ ^/x"
     });
+}
+
+/// O7: probes are told to leave the server out before it ends, while it goes on serving.
+#[test]
+fn health_probes_see_a_server_that_drains() {
+    let mut server = serve(
+        Tree::new(),
+        "location = /ready { status health; } location = /live { status health live; } location / { return 204; }",
+    );
+    let mut client = server.connect();
+    let mut probes = || {
+        let ready = client.get("/ready");
+        let text = ready.text();
+        (ready.status, text, client.get("/live").status, client.get("/").status)
+    };
+    assert_eq!(probes(), (200, "ready\n".to_owned(), 200, 204));
+    assert_eq!(ctl_ok(&server, &["drain"]), "draining\n");
+    assert_eq!(probes(), (503, "draining\n".to_owned(), 200, 204));
+    assert_eq!(ctl_ok(&server, &["drain", "--end"]), "ready\n");
+    assert_eq!(probes(), (200, "ready\n".to_owned(), 200, 204));
+    // A request that was on its way when the server was told to stop.
+    let mut late = server.connect();
+    late.send("GET /ready HTTP/1.1\r\nHost: x\r\n");
+    eventually("half a head", LONG, || {
+        ctl_ok(&server, &["sessions"]).contains(&late.local_address().to_string())
+    });
+    server.signal(Signal::QUIT);
+    eventually("the drain", LONG, || server.log("error.log").contains("draining"));
+    assert_eq!(late.send("\r\n").read_response().status, 503);
+    drop((client, late));
+    assert_eq!(server.wait_exit(LONG).code(), Some(0));
 }

@@ -115,6 +115,28 @@ pages! {
 
 /// a page with code that a reader may type is run by a test.
 #[test]
+fn every_block_of_yaml_is_yaml() {
+    // O7: the descriptions for orchestrators, whose kinds are those that they claim to be.
+    let python = |script: &str, arguments: &[&str]| {
+        run("python3", &[&["-c", script], arguments].concat(), PAGE_LIMIT)
+    };
+    if !have("python3") || python("import yaml", &[]).code() != 0 {
+        println!("skipped: there is no python3 with the module yaml (Debian: python3-yaml)");
+        return;
+    }
+    let source = fs::read_to_string(repository().join("docs/containers.md")).expect("the page");
+    let page = Page::of(&source);
+    let texts: Vec<&str> = page.blocks_of("yaml").map(|(_, text)| text).collect();
+    let script = "import sys, yaml
+for text in sys.argv[1:]:
+    for document in yaml.safe_load_all(text):
+        print(document.get('kind') or list(document)[0])";
+    let finished = python(script, &texts);
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    assert_eq!(finished.stdout, "services\nDeployment\nService\nPodDisruptionBudget\n");
+}
+
+#[test]
 fn every_page_with_code_is_run() {
     for (name, source) in text::documents(&repository().join("docs")) {
         let page = Page::of(&source);

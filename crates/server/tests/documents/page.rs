@@ -50,6 +50,12 @@ impl<'a> Page<'a> {
         self.blocks.iter().any(|block| matches!(block.language, "sh" | "nginx"))
     }
 
+    /// The blocks of a language, with their lines.
+    pub(crate) fn blocks_of(&self, language: &str) -> impl Iterator<Item = (usize, &str)> {
+        let blocks = self.blocks.iter().filter(move |block| block.language == language);
+        blocks.map(|block| (block.line, &*block.text))
+    }
+
     /// Blocks of languages that this test knows nothing of, with their lines.
     pub(crate) fn unknown_languages(&self) -> impl Iterator<Item = (usize, &str)> {
         let is_known = |name: &str| matches!(name, "sh" | "nginx" | "run") || SHOWN.contains(&name);

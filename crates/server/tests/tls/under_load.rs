@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::{Pid, kill_process};
+use rustls::client::Resumption;
 use sekisho_testkit::{Server, Signal, Tree, eventually};
 
 use crate::common::{BINARY, LONG};
@@ -30,12 +31,12 @@ struct Replaced {
 }
 
 impl Replaced {
-    fn start() -> Self {
+    fn start(body: &str) -> Self {
         let tree = Tree::new();
         certificate(&tree, "a.test", "30");
         // A connection that has had its share of requests would end for another reason.
-        let body = "keepalive_requests 10000000; keepalive_time 1d; return 200 answered;";
-        let config = format!("pid {{dir}}/server.pid;\n{}", site(body));
+        let body = format!("keepalive_requests 10000000; keepalive_time 1d; {body}");
+        let config = format!("pid {{dir}}/server.pid;\n{}", site(&body));
         let new = Self { server: Server::start_in(tree, BINARY, &config) };
         eventually("the pid file", LONG, || new.pid().is_some());
         new
@@ -69,12 +70,37 @@ fn has(name: &str) -> bool {
 }
 
 #[test]
+fn sessions_are_resumed_with_the_process_that_takes_over() {
+    // S4, O4
+    if !can_make_certificates() {
+        return;
+    }
+    let replaced = Replaced::start("location / { return 200 '$pid $ssl_session_reused'; }");
+    let address = replaced.server.address();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let mut speech = Speech::new(&[version]);
+        speech.config.resumption = Resumption::in_memory_sessions(8);
+        let ask = || speech.connect(address, "a.test").expect("a handshake").get("/", "a.test").1;
+        let old = replaced.pid().expect("it runs");
+        assert_eq!(ask(), format!("{old} ."));
+        replaced.send(Signal::USR2);
+        eventually("the new process", LONG, || replaced.pid().is_some_and(|pid| pid != old));
+        eventually("that one answers alone", LONG, || {
+            let mut fresh = Speech::default().connect(address, "a.test").expect("a handshake");
+            !fresh.get("/", "a.test").1.starts_with(&old.to_string())
+        });
+        let new = replaced.pid().expect("it runs");
+        assert_eq!(ask(), format!("{new} r"), "by its first connection");
+    }
+}
+
+#[test]
 fn reloads_with_other_certificates_fail_no_request() {
     // S4, O3
     if !can_make_certificates() || !has("h2load") {
         return;
     }
-    let replaced = Replaced::start();
+    let replaced = Replaced::start("return 200 answered;");
     let server = &replaced.server;
     let clients = load(server, 3);
     for days in ["40", "50"] {
@@ -103,7 +129,7 @@ fn ten_upgrades_and_two_reloads_fail_no_request() {
     if !can_make_certificates() {
         return;
     }
-    let replaced = Replaced::start();
+    let replaced = Replaced::start("return 200 answered;");
     let server = &replaced.server;
     let (is_over, tally) = (AtomicBool::new(false), Tally::default());
     thread::scope(|scope| {

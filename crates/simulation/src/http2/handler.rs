@@ -3,16 +3,20 @@
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use sekisho_handler::{Outbox, Piece, Progress, Reply, Task};
 use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Moment, RequestId};
+use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
 use sekisho_net::simulation::{Asked, EngineView, Fact, Script as Seam, Start};
 
 use super::plan::{Ending, PlannedStream, Script};
 use super::{Actor, Shared};
 use crate::Fault;
+
+/// How long after its start a task looks at its work.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Whom the driver asks, and tells.
 #[derive(Debug)]
@@ -55,6 +59,7 @@ impl Seam for Handlers {
             made: 0,
             next_at: None,
             takes_at: None,
+            looks_at: Some(now + LOOK),
             has_head: false,
             is_cancelled: false,
             is_over: false,
@@ -99,6 +104,8 @@ struct StreamTask {
     next_at: Option<Moment>,
     /// When it takes more of the upload.
     takes_at: Option<Moment>,
+    /// Its own deadline, after which it goes on as before: as a program is watched more closely after a while.
+    looks_at: Option<Moment>,
     has_head: bool,
     is_cancelled: bool,
     is_over: bool,
@@ -107,7 +114,7 @@ struct StreamTask {
 impl StreamTask {
     /// Goes on after its pause.
     fn pause(&mut self, now: Moment) {
-        let at = now + std::time::Duration::from_millis(self.planned.script.pause);
+        let at = now + Duration::from_millis(self.planned.script.pause);
         self.next_at = Some(at);
         self.shared.sim.borrow_mut().wake(Actor::Task(self.id), at);
     }
@@ -138,7 +145,7 @@ impl Task for StreamTask {
         sim.demand(is_right, || format!("an upload of client {client} came as another"));
         self.received += count;
         if count < bytes.len() {
-            let at = now + std::time::Duration::from_millis(5);
+            let at = now + Duration::from_millis(5);
             self.takes_at = Some(at);
             sim.wake(Actor::Task(self.id), at);
         }
@@ -157,6 +164,7 @@ impl Task for StreamTask {
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         self.remember(cx);
         let script = self.planned.script.clone();
+        self.looks_at = self.looks_at.filter(|at| !at.is_due(now));
         if self.is_cancelled && !self.is_over {
             self.is_over = true;
             return Poll::Ready(if self.has_head {
@@ -198,6 +206,10 @@ impl Task for StreamTask {
         self.is_over = true;
         let looks_whole = self.shared.sim.borrow().has(Fault::StreamBreakLooksWhole);
         Poll::Ready(if breaks && !looks_whole { Progress::Break } else { Progress::Done })
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        self.looks_at.map(|at| Deadline { at, kind: DeadlineKind::Program })
     }
 
     fn cancel(&mut self, _: Cause, _: Moment) {
