@@ -1,9 +1,12 @@
-//! A compiled regular expression: matched in linear time where it can be, and by backtracking within a bound where
+//! A compiled regular expression: compared as text where that is all it says, else matched in linear time where it can be, and by backtracking within a bound where
 //! it asks for look-around, back references or atomic groups.
 
 use std::ops::Range;
 
 use regex::bytes::{Regex, RegexBuilder};
+
+use crate::listed::Listed;
+use crate::literal::Literal;
 
 /// Memory that one compiled expression may take.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -16,6 +19,10 @@ pub struct Expression(Kind);
 
 #[derive(Debug)]
 enum Kind {
+    /// A text without groups.
+    Literal(Literal),
+    /// One of a long list, compiled when it is first needed.
+    Listed(Listed),
     /// Linear in the length of the text.
     Linear(Regex),
     /// With backtracking.
@@ -38,16 +45,26 @@ pub enum Matched {
 }
 
 impl Expression {
-    /// Compiles for linear matching; the error is a text.
+    /// For linear matching; the error is a text.
     pub(crate) fn linear(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Self, String> {
-        RegexBuilder::new(text)
-            .unicode(is_utf8)
-            .case_insensitive(ignore_case)
-            .size_limit(COMPILED_BYTES_MAX)
-            .dfa_size_limit(COMPILED_BYTES_MAX)
-            .build()
-            .map(|regex| Self(Kind::Linear(regex)))
-            .map_err(|error| error.to_string())
+        // Beyond ASCII, other letters may be the same but for their case.
+        let literal = if is_utf8 { None } else { Self::literal(text, ignore_case) };
+        literal.map_or_else(|| Self::compiled(text, is_utf8, ignore_case), Ok)
+    }
+
+    /// A text without groups, if it is one.
+    pub(crate) fn literal(text: &str, ignore_case: bool) -> Option<Self> {
+        Literal::new(text, ignore_case).map(|literal| Self(Kind::Literal(literal)))
+    }
+
+    /// Compiles for the linear engine.
+    pub(crate) fn compiled(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Self, String> {
+        compile(text, is_utf8, ignore_case).map(|regex| Self(Kind::Linear(regex)))
+    }
+
+    /// For linear matching, compiled when it is first needed; `None` for what is compiled at once.
+    pub(crate) fn listed(text: &str, ignore_case: bool) -> Option<Self> {
+        Listed::new(text, ignore_case).map(|listed| Self(Kind::Listed(listed)))
     }
 
     /// Compiles what linear matching cannot do; `None` where this engine cannot, either.
@@ -66,6 +83,8 @@ impl Expression {
     /// Whether it matches. An exhausted match counts as none.
     pub fn is_match(&self, text: &[u8]) -> bool {
         match &self.0 {
+            Kind::Literal(literal) => literal.is_match(text),
+            Kind::Listed(listed) => listed.regex(text).is_some_and(|regex| regex.is_match(text)),
             Kind::Linear(regex) => regex.is_match(text),
             Kind::Backtracking { .. } => self.captures(text, &mut Vec::new()) == Matched::Yes,
         }
@@ -74,6 +93,8 @@ impl Expression {
     /// How many groups there are, the whole match among them.
     pub fn captures_len(&self) -> usize {
         match &self.0 {
+            Kind::Literal(_) => 1,
+            Kind::Listed(listed) => listed.groups().len() + 1,
             Kind::Linear(regex) => regex.captures_len(),
             Kind::Backtracking { regex, .. } => regex.captures_len(),
         }
@@ -83,6 +104,8 @@ impl Expression {
     pub fn group(&self, name: &str) -> Option<usize> {
         let is_it = |other: Option<&str>| other.is_some_and(|o| o.eq_ignore_ascii_case(name));
         match &self.0 {
+            Kind::Literal(_) => None,
+            Kind::Listed(listed) => listed.groups().position(is_it),
             Kind::Linear(regex) => regex.capture_names().skip(1).position(is_it),
             Kind::Backtracking { regex, .. } => regex.capture_names().skip(1).position(is_it),
         }
@@ -91,24 +114,39 @@ impl Expression {
     /// Whether it matches; if so, the groups 1, 2, … are added: `None` for one that took no part.
     pub fn captures(&self, text: &[u8], groups: &mut Vec<Option<Range<usize>>>) -> Matched {
         match &self.0 {
-            Kind::Linear(regex) if regex.captures_len() == 1 => {
-                if regex.is_match(text) {
-                    Matched::Yes
-                } else {
-                    Matched::No
-                }
-            }
-            Kind::Linear(regex) => {
-                let mut found = regex.capture_locations();
-                if regex.captures_read(&mut found, text).is_none() {
-                    return Matched::No;
-                }
-                groups.extend((1..found.len()).map(|n| found.get(n).map(|(from, to)| from..to)));
-                Matched::Yes
-            }
+            Kind::Literal(literal) if literal.is_match(text) => Matched::Yes,
+            Kind::Literal(_) => Matched::No,
+            Kind::Listed(listed) => match listed.regex(text) {
+                Some(regex) => find(regex, text, groups),
+                None => Matched::No,
+            },
+            Kind::Linear(regex) => find(regex, text, groups),
             Kind::Backtracking { regex, is_utf8 } => backtrack(regex, *is_utf8, text, groups),
         }
     }
+}
+
+/// Compiles for the linear engine.
+pub(crate) fn compile(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Regex, String> {
+    RegexBuilder::new(text)
+        .unicode(is_utf8)
+        .case_insensitive(ignore_case)
+        .size_limit(COMPILED_BYTES_MAX)
+        .dfa_size_limit(COMPILED_BYTES_MAX)
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+fn find(regex: &Regex, text: &[u8], groups: &mut Vec<Option<Range<usize>>>) -> Matched {
+    if regex.captures_len() == 1 {
+        return if regex.is_match(text) { Matched::Yes } else { Matched::No };
+    }
+    let mut found = regex.capture_locations();
+    if regex.captures_read(&mut found, text).is_none() {
+        return Matched::No;
+    }
+    groups.extend((1..found.len()).map(|n| found.get(n).map(|(from, to)| from..to)));
+    Matched::Yes
 }
 
 fn backtrack(

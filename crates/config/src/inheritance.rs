@@ -2,6 +2,8 @@
 //! the rule of nginx's source (`merge_loc_conf` of the module) and a test that holds the resolver to it. A new
 //! directive needs a row here, or its family one in [`OTHERS`].
 
+mod upstreams;
+
 use std::collections::BTreeMap;
 
 use crate::directive::{self, Body, Context, Status};
@@ -216,7 +218,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("half_close", "on", I),
 ];
 
-/// Families that are checked where they are built.
+/// Families that are checked where they are built, or in [`upstreams`].
 const OTHERS: &[&str] =
     &["proxy_", "fastcgi_", "uwsgi_", "scgi_", "grpc_", "memcached_", "ssl_", "health_check"];
 

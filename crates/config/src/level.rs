@@ -203,6 +203,8 @@ pub struct Scope<'a> {
     pub zones: Vec<Zone>,
     /// `limit_store_failure`, for the zones that come.
     pub store_failure: StoreFailure,
+    /// `ssl_session_ticket_store`
+    pub ticket_store: Option<String>,
     /// Groups of servers; an `UpstreamId` is an index here.
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a `CacheId` is an index here.
@@ -483,7 +485,7 @@ pub struct Level {
     /// What holds for TLS.
     pub tls: Arc<Tls>,
     /// What holds for requests that are passed on, by their protocol.
-    pub forwards: [Arc<Forward>; 4],
+    pub forwards: [Arc<Forward>; Family::ALL.len()],
     /// Where requests are passed to.
     pub pass: Option<(Family, PassTo)>,
     /// What holds in `stream`.
@@ -541,7 +543,7 @@ impl Level {
                 is_recursive: false,
             },
             tls: Arc::default(),
-            forwards: Default::default(),
+            forwards: Family::ALL.map(|family| Arc::new(Forward::of(family))),
             pass: None,
             stream: StreamSettings::default(),
             health: None,

@@ -23,6 +23,8 @@ mod filters;
 mod guards;
 #[cfg(test)]
 mod inheritance;
+mod listed;
+mod literal;
 mod look_ahead;
 mod lookup;
 mod machine;

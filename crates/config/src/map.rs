@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::level::{Directive, Fault, Scope};
 use crate::model::{Map, MapId, Part, Pattern, Template, Variable};
-use crate::names::{HostKey, host_key, regex_of};
+use crate::names::{HostKey, host_key, listed_regex_of};
 use crate::parse::{Node, Word};
 use crate::report::Report;
 use crate::template::{is_name, is_taken};
@@ -88,8 +88,8 @@ impl Reader {
                 self.map.default = value;
                 Ok(())
             }
-            [b'~', b'*', source @ ..] => self.pattern(regex_of(word, source, true)?, value),
-            [b'~', source @ ..] => self.pattern(regex_of(word, source, false)?, value),
+            [b'~', b'*', source @ ..] => self.pattern(listed_regex_of(word, source, true)?, value),
+            [b'~', source @ ..] => self.pattern(listed_regex_of(word, source, false)?, value),
             // A backslash takes its meaning from what follows it.
             [b'\\', key @ ..] => self.exact(word, key, value),
             key if self.map.hostnames => self.host(d, word, key, value),

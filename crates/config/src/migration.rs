@@ -28,6 +28,11 @@ const DIFFERENT: &[(&str, &str)] = &[
     ),
 ];
 
+/// What can be used in place of a directive that is missing.
+pub(crate) fn instead_of(name: &str) -> Option<&'static str> {
+    INSTEAD.iter().find(|(start, _)| name.starts_with(start)).map(|(_, what)| *what)
+}
+
 /// What takes the place of a missing directive, by how its name begins.
 const INSTEAD: &[(&str, &str)] = &[
     ("auth_jwt", "auth_request to a service that checks tokens"),
@@ -114,8 +119,7 @@ impl Migration {
             Severity::Warning => self.different.push(text.to_owned()),
             Severity::Error if is_missing => {
                 let name = text.split('"').nth(1).unwrap_or_default();
-                let instead = INSTEAD.iter().find(|(start, _)| name.starts_with(start));
-                let instead = instead.map(|(_, what)| format!("; instead: {what}"));
+                let instead = instead_of(name).map(|what| format!("; instead: {what}"));
                 self.missing.push(format!("{text}{}", instead.unwrap_or_default()));
             }
             Severity::Error => self.wrong.push(text.to_owned()),

@@ -17,6 +17,7 @@ mod listen;
 mod listing;
 mod logs;
 mod lookup;
+mod pem;
 mod privilege;
 mod real_ip;
 mod resolver;
@@ -44,7 +45,7 @@ pub use access::{
 pub use acme::{
     AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey,
 };
-pub use cache::{CacheId, CachePath, Caching};
+pub use cache::{CacheChoice, CacheId, CachePath, Caching};
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
 pub use charset::{CharsetTypes, Recode};
 pub use compression::{
@@ -69,6 +70,7 @@ pub use logs::{
     SyslogServer,
 };
 pub use lookup::{Geo, Networks, Split};
+pub use pem::{Pem, PemCache};
 pub use privilege::{Privilege, Sandbox};
 pub use real_ip::{RealIp, RealIpSource};
 pub use resolver::Resolver;
@@ -171,6 +173,8 @@ pub struct Http {
     pub assigned: Vec<Assigned>,
     /// `limit_req_zone` and `limit_conn_zone`; a [`ZoneId`] is an index here.
     pub zones: Vec<Zone>,
+    /// `ssl_session_ticket_store`
+    pub ticket_store: Option<String>,
     /// Groups of servers that requests are passed to; an [`UpstreamId`] is an index here.
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a [`CacheId`] is an index here.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{LocationMatch, Pattern, ServerName};
 use crate::parse::{Node, Word};
-use crate::pattern::pattern;
+use crate::pattern::{BadPattern, listed_pattern, pattern};
 
 /// A compiled expression from a word, or part of one.
 pub(crate) fn regex_of(
@@ -13,9 +13,27 @@ pub(crate) fn regex_of(
     source: &[u8],
     ignore_case: bool,
 ) -> Result<Arc<Pattern>, Fault> {
+    regex_by(word, source, ignore_case, pattern)
+}
+
+/// The same for one of a list that may be long.
+pub(crate) fn listed_regex_of(
+    word: &Word,
+    source: &[u8],
+    ignore_case: bool,
+) -> Result<Arc<Pattern>, Fault> {
+    regex_by(word, source, ignore_case, listed_pattern)
+}
+
+fn regex_by(
+    word: &Word,
+    source: &[u8],
+    ignore_case: bool,
+    make: fn(&str, bool) -> Result<Arc<Pattern>, BadPattern>,
+) -> Result<Arc<Pattern>, Fault> {
     let text = std::str::from_utf8(source)
         .map_err(|_| Fault::at(word, "a regular expression must be UTF-8"))?;
-    pattern(text, ignore_case).map_err(|bad| {
+    make(text, ignore_case).map_err(|bad| {
         let shown: String = text.chars().take(100).collect();
         Fault::at(word, format!("invalid regular expression \"{shown}\": {}", bad.reason))
     })

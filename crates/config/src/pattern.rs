@@ -47,6 +47,15 @@ impl Pattern {
     }
 }
 
+/// An expression of a list that may be long: compiled when it is first needed, if it can be.
+pub fn listed_pattern(source: &str, ignore_case: bool) -> Result<Arc<Pattern>, BadPattern> {
+    let plain = Expression::literal(source, ignore_case);
+    match plain.or_else(|| Expression::listed(source, ignore_case)) {
+        Some(regex) => Ok(Arc::new(Pattern { source: source.to_owned(), regex })),
+        None => pattern(source, ignore_case),
+    }
+}
+
 /// Compiles an expression that is shared.
 pub fn pattern(source: &str, ignore_case: bool) -> Result<Arc<Pattern>, BadPattern> {
     Pattern::new(source, ignore_case).map(Arc::new)

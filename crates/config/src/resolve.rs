@@ -17,6 +17,7 @@ use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
+use crate::migration::instead_of;
 use crate::model::{
     AcmeIssuer, Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server,
     ServerId, StoreFailure, UpstreamGroup, Variable,
@@ -41,6 +42,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         bad_formats: HashSet::new(),
         zones: Vec::new(),
         store_failure: StoreFailure::default(),
+        ticket_store: None,
         upstreams: Vec::new(),
         caches: Vec::new(),
         charset_maps: Vec::new(),
@@ -63,8 +65,8 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     if !tree.is_cut {
         walk.check_named_uses();
     }
-    let Walk { scope, mut http, stream, listens, .. } = walk;
-    let listens = listens.finish();
+    let Walk { mut scope, mut http, stream, listens, .. } = walk;
+    let listens = listens.finish(&mut scope);
     for listen in stream.iter().flat_map(|stream| &stream.listens) {
         if listens.iter().any(|other| other.address == listen.address) {
             let address = listens::shown(&listen.address);
@@ -97,6 +99,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         scope.reports.push(Report::warning(scope.files, None, message));
     }
     http.zones = scope.zones;
+    http.ticket_store = scope.ticket_store;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
     http.names = scope.names;
@@ -242,7 +245,7 @@ impl Walk<'_> {
         self.check_tls(&level, &own, node);
         self.check_program(&level);
         let acme = self.acme_certificate(&own);
-        self.listens.add(&mut self.scope, id, node, &own);
+        self.listens.add(&mut self.scope, id, node, &own, &level.tls);
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());
         self.http.servers.push(Server {
@@ -403,7 +406,9 @@ impl Walk<'_> {
     }
 
     fn not_built(&mut self, row: &Row, span: Span) {
-        self.error(span, format!("\"{}\" is not supported yet", row.name));
+        let message = format!("\"{}\" is not supported yet", row.name);
+        let help = instead_of(row.name).map(|what| format!("instead: {what}"));
+        self.scope.reports.push(Report::error(self.scope.files, span, message).help(help));
     }
 
     /// The base level: the table's defaults, applied like any other directive.
@@ -462,15 +467,14 @@ impl Walk<'_> {
         self.read_maps(maps);
         self.http.geos = self.read_lookups(geos, geo);
         self.http.splits = self.read_lookups(splits, split);
-        for directive in ["limit_store_failure", "limit_req_zone", "limit_conn_zone"]
-            .into_iter()
-            .flat_map(&found)
-        {
-            let read = match directive.row.name {
-                "limit_store_failure" => limits::store_failure(&directive, &mut self.scope),
-                _ => limits::zone(&directive, &mut self.scope),
-            };
-            if let Err(fault) = read {
+        let first = [
+            "limit_store_failure",
+            "ssl_session_ticket_store",
+            "limit_req_zone",
+            "limit_conn_zone",
+        ];
+        for directive in first.into_iter().flat_map(&found) {
+            if let Err(fault) = limits::read(&directive, &mut self.scope) {
                 self.fault(directive.node, fault);
             }
         }

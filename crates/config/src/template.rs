@@ -8,6 +8,7 @@ use crate::model::{
     UpstreamVariable, Variable,
 };
 use crate::report::did_you_mean;
+use sekisho_http::ProxyValue;
 
 /// The names that this configuration itself defines.
 #[derive(Debug, Default)]
@@ -102,6 +103,9 @@ pub fn defined(name: &str, names: &Names) -> Option<Variable> {
     if names.captures.contains(name) {
         return Some(Variable::NamedCapture(name.to_owned()));
     }
+    if let Some(value) = name.strip_prefix("proxy_protocol_tlv_").and_then(ProxyValue::named) {
+        return Some(Variable::ProxyValue(value));
+    }
     if names.is_stream {
         return None;
     }
@@ -114,6 +118,8 @@ pub fn defined(name: &str, names: &Names) -> Option<Variable> {
         name.strip_prefix("http_").map(|rest| Variable::Http(field(rest))),
         name.strip_prefix("upstream_http_")
             .map(|rest| Variable::Upstream(UpstreamVariable::Http(field(rest)))),
+        name.strip_prefix("upstream_trailer_")
+            .map(|rest| Variable::Upstream(UpstreamVariable::Trailer(field(rest)))),
         name.strip_prefix("upstream_cookie_")
             .map(|rest| Variable::Upstream(UpstreamVariable::Cookie(rest.to_owned()))),
     ];
@@ -191,6 +197,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("https", V::Https),
         ("invalid_referer", V::InvalidReferer),
         ("http2", V::Http2),
+        ("http3", V::Http3),
         ("is_args", V::IsArgs),
         ("is_request_port", V::IsRequestPort),
         ("limit_conn_status", V::LimitConnStatus),

@@ -31,6 +31,20 @@ fn loads(server: &str) {
 
 /// O2
 #[test]
+fn what_asks_for_http3_loads_without_it() {
+    loads(
+        r#"server {
+            listen 443 quic reuseport; listen [::]:443 quic reuseport; listen 443 ssl; listen [::]:443 ssl;
+            http2 on; http3 on; quic_retry on; quic_gso on; ssl_early_data on;
+            ssl_certificate /etc/ssl/a.pem; ssl_certificate_key /etc/ssl/a.key; ssl_protocols TLSv1.2 TLSv1.3;
+            add_header Alt-Svc 'h3=":$server_port"; ma=86400'; add_header X-Protocol "$server_protocol $http3";
+        }
+        server { listen 443 ssl; server_name other.example; }"#,
+    );
+}
+
+/// O2
+#[test]
 fn what_boilerplates_say_about_files_loads() {
     // Caching by type, hidden files, no transparency for robots, CORS for fonts: as h5bp groups them.
     loads(
@@ -57,6 +71,7 @@ fn what_boilerplates_say_about_files_loads() {
             add_header Access-Control-Allow-Origin $cors;
             location ~* /\.(?!well-known/) { deny all; }
             location ~* (?:#.*#|\.(?:bak|conf|dist|fla|in[ci]|log|orig|psd|sh|sql|sw[op])|~)$ { deny all; }
+            location /meta { if ($arg_go-get = 1) { return 200 ok; } }
             location ~* \.(?:css|js)$ { expires 1y; access_log off; log_not_found off; }
         }"#,
     );

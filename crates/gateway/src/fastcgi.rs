@@ -340,12 +340,12 @@ impl UpstreamProtocol for FastCgi {
         Ok(())
     }
 
-    fn body(&mut self, bytes: &[u8], scratch: &mut Scratch, now: Moment) {
+    fn body(&mut self, bytes: &[u8], scratch: &mut Scratch, now: Moment) -> usize {
         if matches!(self.stage, Stage::Closed(_)) {
-            return;
+            return bytes.len();
         }
         let len = match &mut self.output {
-            Output::Done => return,
+            Output::Done => return bytes.len(),
             Output::Stream => bytes.len(),
             Output::Exactly(left) => {
                 let len = (*left).min(bytes.len() as u64);
@@ -358,6 +358,7 @@ impl UpstreamProtocol for FastCgi {
             record::stdin(&mut scratch.out, &bytes[..len]);
             self.timers.wrote(now);
         }
+        bytes.len()
     }
 
     fn end_body(&mut self, scratch: &mut Scratch, now: Moment) -> Result<(), RequestFault> {

@@ -216,14 +216,14 @@ impl UpstreamProtocol for SingleRequest {
         Ok(())
     }
 
-    fn body(&mut self, bytes: &[u8], scratch: &mut Scratch, now: Moment) {
+    fn body(&mut self, bytes: &[u8], scratch: &mut Scratch, now: Moment) -> usize {
         let len = self.body_left.min(bytes.len() as u64);
-        if len == 0 || matches!(self.stage, Stage::Closed(_)) {
-            return;
+        if len > 0 && !matches!(self.stage, Stage::Closed(_)) {
+            self.body_left -= len;
+            scratch.out.extend_from_slice(&bytes[..len as usize]);
+            self.timers.wrote(now);
         }
-        self.body_left -= len;
-        scratch.out.extend_from_slice(&bytes[..len as usize]);
-        self.timers.wrote(now);
+        bytes.len()
     }
 
     fn end_body(&mut self, _: &mut Scratch, now: Moment) -> Result<(), RequestFault> {

@@ -11,6 +11,7 @@ pub mod file_cache;
 pub mod file_op;
 pub mod filter;
 mod hotness;
+pub mod key_pair;
 pub mod limits;
 pub mod listing;
 pub mod memory;

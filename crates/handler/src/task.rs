@@ -50,10 +50,10 @@ pub struct Outbox {
     pub fields: Fields,
     /// How fast the body may leave, in place of `limit_rate` (`X-Accel-Limit-Rate`); 0 is no limit.
     pub limit_rate: Option<u64>,
-    /// Fields that follow the body: from the head on, where there will be any.
-    pub trailers: Option<Box<Fields>>,
     /// Body bytes. Emptied by the connection after each progress.
     pub body: Vec<u8>,
+    /// Fields that follow the body: empty ones with the head if some may follow, and all of them with the end.
+    pub trailers: Option<Fields>,
 }
 
 /// The upstream server that works on a request at present, for the live view.

@@ -1,5 +1,5 @@
-//! Other servers: passes a request to one of a group, by HTTP, FastCGI, SCGI or uwsgi, and gives its answer back. The
-//! machines that decide are pure (`upstream::request`, the engines of `http1::client` and `gateway`); here are
+//! Other servers: passes a request to one of a group, by HTTP, FastCGI, SCGI, uwsgi or gRPC, and gives its answer back. The
+//! machines that decide are pure (`upstream::request`, the engines of `http1::client`, `http2::client` and `gateway`); here are
 //! sockets, buffers and what is kept for later. One task for all protocols.
 
 mod alone;
@@ -27,7 +27,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustls::pki_types::ServerName;
 use sekisho_config::{Family, Level, Resolver, UpstreamTls};
 use sekisho_http::upstream::RequestBody as Length;
 use sekisho_http::{Status, Version};
@@ -100,16 +99,19 @@ pub fn start(
             context.report(Level::Error, format_args!("{why}"));
             status
         })?;
-    let question = cache::question(call, &source, &mut plan);
+    let cache = cache::cache_of(call, &source).map_err(|why| {
+        context.report(Level::Error, format_args!("{why}"));
+        Status::INTERNAL_SERVER_ERROR
+    })?;
+    let question = cache.and_then(|cache| cache::question(call, &source, cache, &mut plan));
     let secure = if plan.is_tls {
-        let config = call.tls.get(&forward.tls);
-        let secure = config.and_then(|config| Secure::new(config, &forward.tls, &plan.host));
-        let Some(secure) = secure else {
-            let host = plan.host.escape_ascii();
-            context.report(Level::Error, format_args!("no name for TLS in upstream \"{host}\""));
-            return Err(Status::BAD_GATEWAY);
-        };
-        Some(secure)
+        match source.secure(call.tls, &forward.tls, &plan.host) {
+            Ok(secure) => Some(Secure { is_http2: forward.is_http2(), ..secure }),
+            Err(why) => {
+                context.report(Level::Error, format_args!("{why}"));
+                return Err(Status::INTERNAL_SERVER_ERROR);
+            }
+        }
     } else {
         None
     };
@@ -121,13 +123,15 @@ pub fn start(
     // What cannot say that a length is unknown must know it.
     let may_stream = call.body_bytes.is_some()
         || match pass.family {
-            Family::Proxy => forward.http_version == Version::Http11,
-            Family::FastCgi => true,
+            Family::Proxy => forward.http_version != Version::Http10,
+            Family::FastCgi | Family::Grpc => true,
             Family::Scgi | Family::Uwsgi => false,
         };
     let is_streamed = has_body && !forward.request_buffering && may_stream && around.is_none();
     let rules = Rules { next: forward.next_upstream, connect_timeout: forward.connect_timeout };
-    let machine = UpstreamRequest::new(rules, route_state.method, is_streamed, selection, now);
+    // A call that its server did not take is made again, if its messages are remembered.
+    let is_lost = is_streamed && pass.family != Family::Grpc;
+    let machine = UpstreamRequest::new(rules, route_state.method, is_lost, selection, now);
     let body = match (&forward.set_body, is_streamed) {
         (Some(_), _) if has_body => Body::None,
         (Some(template), _) => Body::Memory(Arc::new(source.value(template))),
@@ -143,7 +147,8 @@ pub fn start(
     let binding = Rc::clone(&key.binding);
     let resolving = group.names.is_some().then_some((key, now));
     let bind = forward.bind.as_ref().and_then(|template| source.address(template));
-    let manner = manner(pass.family, secure.as_ref().map(|it| (&*forward.tls, &it.name)), bind);
+    let family = (pass.family, forward.is_http2());
+    let manner = manner(family, secure.as_ref().map(|it| (&*forward.tls, it)), bind);
     let is_steadfast = forward.ignore_client_abort;
     let cached = question.map(|question| {
         let view = cache::View {
@@ -228,13 +233,14 @@ impl Key {
 
 /// A number that is the same for connections that may serve each other's requests.
 fn manner(
-    family: Family,
-    tls: Option<(&UpstreamTls, &ServerName<'static>)>,
+    family: (Family, bool),
+    tls: Option<(&UpstreamTls, &Secure)>,
     bind: Option<SocketAddr>,
 ) -> u64 {
     if tls.is_none() && bind.is_none() {
-        return family as u64;
+        return (family.0 as u64) << 1 | u64::from(family.1);
     }
+    let tls = tls.map(|(settings, secure)| (settings, &secure.name, secure.own.as_deref()));
     let mut hasher = DefaultHasher::new();
     (family, tls, bind).hash(&mut hasher);
     // Those of one family without anything particular have the smallest numbers.

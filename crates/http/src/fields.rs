@@ -25,6 +25,29 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
     HOP_BY_HOP.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
+/// What has no meaning behind a body, or must be known before it (RFC 9110 §6.5.1): how long it is, what it is, whom the
+/// message is for.
+const NOT_IN_TRAILERS: [&str; 12] = [
+    "authorization",
+    "cache-control",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "host",
+    "max-forwards",
+    "proxy-authenticate",
+    "set-cookie",
+    "vary",
+    "www-authenticate",
+];
+
+/// Whether a field may be passed on behind a body.
+pub fn is_trailer(name: &[u8]) -> bool {
+    !is_hop_by_hop(name)
+        && !NOT_IN_TRAILERS.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
 /// Puts the fields of a request that are for the upstream as well into `out`: none that is about the
 /// connection to the client, whether by its name or by a `Connection` field (U3). Neither `Host` nor
 /// `Content-Length`, which are written anew, and none that the configuration replaces.

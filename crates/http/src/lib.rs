@@ -22,7 +22,7 @@ pub use encoding::{Accepted, Coding};
 pub use fields::Fields;
 pub use head::{Head, Known, Method, Version};
 pub use policy::Policy;
-pub use proxy_header::{ProxyAddresses, ProxyHeader};
+pub use proxy_header::{ProxyAddresses, ProxyHeader, ProxyValue};
 pub use refusal::Refusal;
 pub use response::{BodyLength, Response, Scratch, Sends};
 pub use status::Status;

@@ -12,12 +12,89 @@ const V2_HEAD_BYTES: usize = 16;
 pub const BYTES_MAX: usize = 4096;
 
 /// What a header says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ProxyHeader {
     /// The client's address and the address it connected to. `None` if the balancer does not say it: it
     /// connects for itself (`LOCAL`), does not know (`UNKNOWN`), or the client came by something else than
     /// TCP.
     pub addresses: Option<ProxyAddresses>,
+    /// The further values of version 2 (TLVs), as they came.
+    values: Box<[u8]>,
+}
+
+/// A further value of a header of version 2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ProxyValue {
+    /// That of this type.
+    Of(u16),
+    /// That of this type within the one about TLS.
+    OfTls(u16),
+    /// Whether the client's certificate was verified: 0 if it was.
+    TlsVerify,
+}
+
+impl ProxyValue {
+    const TLS: u16 = 0x20;
+    /// Before the values within the one about TLS: a byte of flags and the result of the verification.
+    const TLS_HEAD_BYTES: usize = 5;
+
+    /// The one of this name, as nginx names it: `alpn`, `ssl_cn`, `0xae`, `ssl_0x21`.
+    pub fn named(name: &str) -> Option<Self> {
+        let number = |text: &str| u16::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+        if let Some(name) = name.strip_prefix("ssl_") {
+            let known = match name {
+                "verify" => return Some(Self::TlsVerify),
+                "version" => Some(0x21),
+                "cn" => Some(0x22),
+                "cipher" => Some(0x23),
+                "sig_alg" => Some(0x24),
+                "key_alg" => Some(0x25),
+                _ => number(name),
+            };
+            return known.map(Self::OfTls);
+        }
+        let known = match name {
+            "alpn" => Some(0x01),
+            "authority" => Some(0x02),
+            "unique_id" => Some(0x05),
+            "ssl" => Some(Self::TLS),
+            "netns" => Some(0x30),
+            _ => number(name),
+        };
+        known.map(Self::Of)
+    }
+}
+
+impl ProxyHeader {
+    /// Appends a further value; nothing where the balancer has not sent it.
+    pub fn push_value(&self, which: ProxyValue, out: &mut Vec<u8>) {
+        let tls =
+            || find(&self.values, ProxyValue::TLS)?.split_at_checked(ProxyValue::TLS_HEAD_BYTES);
+        let found = match which {
+            ProxyValue::Of(kind) => find(&self.values, kind),
+            ProxyValue::OfTls(kind) => tls().and_then(|(_, values)| find(values, kind)),
+            ProxyValue::TlsVerify => {
+                if let Some([_, result @ ..]) = tls().map(|(head, _)| head) {
+                    let result = result.iter().fold(0_u64, |all, byte| all << 8 | u64::from(*byte));
+                    out.extend_from_slice(result.to_string().as_bytes());
+                }
+                None
+            }
+        };
+        out.extend_from_slice(found.unwrap_or_default());
+    }
+}
+
+/// The first value of a type: each has a byte for its type and two for its length. What is cut short ends the search.
+fn find(mut values: &[u8], kind: u16) -> Option<&[u8]> {
+    while let Some(([of, high, low], rest)) = values.split_first_chunk::<3>() {
+        let (value, behind) = rest.split_at_checked(u16::from_be_bytes([*high, *low]).into())?;
+        if u16::from(*of) == kind {
+            return Some(value);
+        }
+        values = behind;
+    }
+    None
 }
 
 /// Both ends of the connection to the balancer.
@@ -110,7 +187,7 @@ fn version_1(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeade
     } else {
         Some(text_addresses(line).ok_or(BadProxyHeader::Malformed)?)
     };
-    Ok(Some((ProxyHeader { addresses }, end + 2)))
+    Ok(Some((ProxyHeader { addresses, values: Box::default() }, end + 2)))
 }
 
 /// `TCP4 192.0.2.1 192.0.2.2 56324 443`
@@ -156,7 +233,7 @@ fn version_2(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeade
         return Err(BadProxyHeader::TooLong);
     }
     let Some(rest) = bytes.get(V2_HEAD_BYTES..total) else { return Ok(None) };
-    let addresses = match family {
+    let read = match family {
         _ if is_local => None,
         // TCP over IPv4, over IPv6.
         0x11 => Some(v4(rest).ok_or(BadProxyHeader::Malformed)?),
@@ -164,27 +241,32 @@ fn version_2(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeade
         // Unix sockets, datagrams and unknown families: accepted, but the addresses are not read.
         _ => None,
     };
-    Ok(Some((ProxyHeader { addresses }, total)))
+    let (addresses, values) = read.unzip();
+    let values = values.unwrap_or_default().into();
+    Ok(Some((ProxyHeader { addresses, values }, total)))
 }
 
-fn v4(rest: &[u8]) -> Option<ProxyAddresses> {
+/// The addresses, and what follows them.
+fn v4(rest: &[u8]) -> Option<(ProxyAddresses, &[u8])> {
     let (source, rest) = rest.split_first_chunk::<4>()?;
     let (destination, rest) = rest.split_first_chunk::<4>()?;
-    let ports = *rest.first_chunk::<4>()?;
-    Some(ProxyAddresses {
-        source: SocketAddr::new(Ipv4Addr::from(*source).into(), port(ports, 0)),
-        destination: SocketAddr::new(Ipv4Addr::from(*destination).into(), port(ports, 2)),
-    })
+    let (ports, rest) = rest.split_first_chunk::<4>()?;
+    let addresses = ProxyAddresses {
+        source: SocketAddr::new(Ipv4Addr::from(*source).into(), port(*ports, 0)),
+        destination: SocketAddr::new(Ipv4Addr::from(*destination).into(), port(*ports, 2)),
+    };
+    Some((addresses, rest))
 }
 
-fn v6(rest: &[u8]) -> Option<ProxyAddresses> {
+fn v6(rest: &[u8]) -> Option<(ProxyAddresses, &[u8])> {
     let (source, rest) = rest.split_first_chunk::<16>()?;
     let (destination, rest) = rest.split_first_chunk::<16>()?;
-    let ports = *rest.first_chunk::<4>()?;
-    Some(ProxyAddresses {
-        source: SocketAddr::new(Ipv6Addr::from(*source).into(), port(ports, 0)),
-        destination: SocketAddr::new(Ipv6Addr::from(*destination).into(), port(ports, 2)),
-    })
+    let (ports, rest) = rest.split_first_chunk::<4>()?;
+    let addresses = ProxyAddresses {
+        source: SocketAddr::new(Ipv6Addr::from(*source).into(), port(*ports, 0)),
+        destination: SocketAddr::new(Ipv6Addr::from(*destination).into(), port(*ports, 2)),
+    };
+    Some((addresses, rest))
 }
 
 fn port(ports: [u8; 4], at: usize) -> u16 {
@@ -198,8 +280,8 @@ mod tests {
     fn shown(bytes: &[u8]) -> String {
         match parse(bytes) {
             Ok(None) => "more".to_owned(),
-            Ok(Some((ProxyHeader { addresses: None }, count))) => format!("nobody {count}"),
-            Ok(Some((ProxyHeader { addresses: Some(it) }, count))) => {
+            Ok(Some((ProxyHeader { addresses: None, .. }, count))) => format!("nobody {count}"),
+            Ok(Some((ProxyHeader { addresses: Some(it), .. }, count))) => {
                 format!("{} {} {count}", it.source, it.destination)
             }
             Err(bad) => format!("{bad:?}"),
@@ -273,5 +355,50 @@ mod tests {
         for (bytes, expected) in table {
             assert_eq!(shown(&bytes), expected, "{}", bytes.escape_ascii());
         }
+    }
+
+    #[test]
+    fn further_values_are_found_by_name() {
+        let value = |kind: u8, text: &[u8]| {
+            [&[kind][..], &(text.len() as u16).to_be_bytes(), text].concat()
+        };
+        let tls =
+            [&[7, 0, 0, 1, 2][..], &value(0x21, b"TLSv1.3"), &value(0x22, b"a.test")].concat();
+        let values =
+            [value(1, b"h2"), value(2, b"b.test"), value(0x20, &tls), value(0xae, b"x")].concat();
+        let all = [&[192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2][..], &values].concat();
+        let (header, _) = parse(&v2(0x21, 0x11, all.len() as u16, &all)).unwrap().unwrap();
+        for (name, expected) in [
+            ("alpn", "h2"),
+            ("0x01", "h2"),
+            ("0x0001", "h2"),
+            ("authority", "b.test"),
+            ("unique_id", ""),
+            ("0xae", "x"),
+            ("0x1ae", ""),
+            ("ssl_version", "TLSv1.3"),
+            ("ssl_cn", "a.test"),
+            ("ssl_0x22", "a.test"),
+            ("ssl_key_alg", ""),
+            ("ssl_verify", "258"),
+        ] {
+            let mut out = Vec::new();
+            header.push_value(ProxyValue::named(name).expect(name), &mut out);
+            assert_eq!(out, expected.as_bytes(), "{name}");
+        }
+        for name in ["", "other", "0x", "0xg", "ssl_", "ssl_other", "0x10000"] {
+            assert_eq!(ProxyValue::named(name), None, "{name}");
+        }
+        // A value that is cut short, and none at all.
+        for all in [&all[..all.len() - 1], &all[..12], &all[..14]] {
+            let (header, _) = parse(&v2(0x21, 0x11, all.len() as u16, all)).unwrap().unwrap();
+            let mut out = Vec::new();
+            header.push_value(ProxyValue::Of(0xae), &mut out);
+            assert_eq!(out, b"");
+        }
+        let (local, _) = parse(&v2(0x20, 0x11, all.len() as u16, &all)).unwrap().unwrap();
+        let mut out = Vec::new();
+        local.push_value(ProxyValue::TlsVerify, &mut out);
+        assert_eq!(out, b"");
     }
 }

@@ -1,4 +1,4 @@
-//! The client side of a protocol, as an upstream task sees it: the same methods for HTTP/1, FastCGI, SCGI
+//! The client side of a protocol, as an upstream task sees it: the same methods for HTTP/1, HTTP/2, FastCGI, SCGI
 //! and uwsgi (U1–U4). The engines stand beside their protocols; the task around them is written once.
 //! Nothing here owns a socket or a clock.
 //!
@@ -13,7 +13,7 @@ use std::ops::Range;
 use sekisho_lifecycle::{Engine, Moment};
 
 use crate::fields::Fields;
-pub use crate::fields::{is_hop_by_hop, push_end_to_end};
+pub use crate::fields::{is_hop_by_hop, is_trailer, push_end_to_end};
 pub use failure::{BodyFault, Failure, HeadFault, Origin, Phase};
 pub use timers::{Timeouts, Timers};
 
@@ -34,8 +34,10 @@ pub trait UpstreamProtocol: Engine<Event = Event, Scratch = Scratch> {
         now: Moment,
     ) -> Result<(), RequestFault>;
 
-    /// Body bytes of the request, framed into `scratch.out`. What goes beyond the declared length is cut.
-    fn body(&mut self, bytes: &[u8], scratch: &mut Scratch, now: Moment);
+    /// Body bytes of the request, framed into `scratch.out`; says how many were taken. What goes beyond the declared
+    /// length is taken and cut. Where not all were taken, the upstream does not accept more for now: the rest is
+    /// offered again when [`receive`](Engine::receive) has taken something.
+    fn body(&mut self, bytes: &[u8], scratch: &mut Scratch, now: Moment) -> usize;
 
     /// The body of the request is complete. One that is shorter than was declared is an error, after which
     /// the connection cannot be used: the upstream must not take it for whole.
@@ -57,6 +59,18 @@ pub trait UpstreamProtocol: Engine<Event = Event, Scratch = Scratch> {
     /// The shell has taken so many bytes of the body itself, no more than
     /// [`direct_body`](Self::direct_body) said.
     fn body_taken(&mut self, _bytes: u64, _now: Moment) {}
+
+    /// The exchange is given up. Where the protocol can tell the upstream so and go on with the next request over the
+    /// same connection, the message is written to `scratch.out`: the connection is usable when that has left.
+    fn cancel(&mut self, scratch: &mut Scratch, now: Moment) -> bool {
+        let _ = (scratch, now);
+        false
+    }
+
+    /// Whether an idle connection of this protocol may be sent something that concerns no request.
+    fn is_attended_when_idle(&self) -> bool {
+        false
+    }
 
     /// Whether a byte of the answer to the present request has come: until then a kept connection may have
     /// been closed before the request reached the upstream.

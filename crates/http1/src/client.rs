@@ -422,12 +422,12 @@ impl UpstreamProtocol for Client {
         Ok(())
     }
 
-    fn body(&mut self, bytes: &[u8], scratch: &mut Scratch, now: Moment) {
+    fn body(&mut self, bytes: &[u8], scratch: &mut Scratch, now: Moment) -> usize {
         if bytes.is_empty() || matches!(self.stage, Stage::Closed(_)) {
-            return;
+            return bytes.len();
         }
         match &mut self.output {
-            Output::Done => return,
+            Output::Done => return bytes.len(),
             Output::Exactly(left) => {
                 let len = (*left).min(bytes.len() as u64);
                 *left -= len;
@@ -441,6 +441,7 @@ impl UpstreamProtocol for Client {
             Output::Tunnel => scratch.out.extend_from_slice(bytes),
         }
         self.timers.wrote(now);
+        bytes.len()
     }
 
     fn end_body(&mut self, scratch: &mut Scratch, now: Moment) -> Result<(), RequestFault> {

@@ -1,8 +1,8 @@
-//! HTTP/2 over a byte stream, the server's side (RFC 9113, HPACK RFC 7541, priorities RFC 9218; M1–M5). Pure:
+//! HTTP/2 over a byte stream, both sides (RFC 9113, HPACK RFC 7541, priorities RFC 9218; M1–M5). Pure:
 //! bytes and the time go in, events and bytes come out. It owns no socket, task, file or clock, and an idle
 //! connection's engine holds little more than its tables of header fields.
 //!
-//! What a driver does, over and over:
+//! The client's side is [`client`]. What a driver of the server's side does, over and over:
 //!
 //! 1. offers input to [`receive`](sekisho_lifecycle::Engine::receive) until it comes to rest, and acts on each event; its
 //!    buffer can grow to [`frame::INPUT_BYTES_MIN`];
@@ -22,6 +22,7 @@
 #![allow(clippy::doc_markdown, reason = "frames and codes are written as the RFC writes them")]
 
 pub mod budget;
+pub mod client;
 pub mod code;
 pub mod engine;
 pub mod event;
@@ -34,6 +35,7 @@ mod request;
 mod stream;
 
 pub use budget::Bound;
+pub use client::Client;
 pub use code::Code;
 pub use engine::{Http2, Owner, Sendable};
 pub use event::{Event, Loss, Scratch, StreamId};

@@ -303,7 +303,7 @@ fn check_path(path: &[u8], method: &[u8]) -> Result<(), Malformed> {
 }
 
 /// Digits only, and no more than 64 bits.
-fn number(digits: &[u8]) -> Option<u64> {
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -314,7 +314,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// Whether a byte is allowed in a token (RFC 9110 §5.6.2).
-const fn is_token_byte(byte: u8) -> bool {
+pub(crate) const fn is_token_byte(byte: u8) -> bool {
     matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#' | b'$' | b'%' | b'&' | b'\''
         | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
 }

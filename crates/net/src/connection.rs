@@ -278,6 +278,7 @@ impl<T: Transport> Connection<T> {
     pub(crate) fn note_proxied(&mut self, header: ProxyHeader, now: Moment) {
         self.flags.awaits_proxy_header = false;
         let origin = self.link.origin.get_or_insert_default();
+        let addresses = header.addresses;
         origin.proxied = Some(Arc::new(header));
         let Some(admitted) = &mut origin.admitted else { return };
         let peer = self.link.worker.sessions.borrow().slot(self.link.key).remote();
@@ -287,7 +288,7 @@ impl<T: Transport> Connection<T> {
         let is_believed = real_ip.is_some_and(|real_ip| {
             real_ip.source == RealIpSource::ProxyHeader && real_ip.trusts(peer)
         });
-        let said = header.addresses.filter(|_| is_believed).map(|it| it.source.ip());
+        let said = addresses.filter(|_| is_believed).map(|it| it.source.ip());
         let main = &bound_site.site.config().main;
         if let Some(address) = said.or(peer)
             && admitted.name(main, address).is_err()

@@ -49,6 +49,10 @@ impl<T: Transport> Connection<T> {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(self.lose_transport(&error, now)),
                 Poll::Pending if budget.file_bytes == 0 => return rest(cx),
+                // A pause of `limit_rate` need not be waited out for a client that has reset the connection.
+                Poll::Pending if self.transport.is_lost() => {
+                    return Poll::Ready(CloseReason::TransportLost);
+                }
                 Poll::Pending => {
                     if self.link.protocol.is_multiplexed()
                         && let Some(reason) = self.take_meanwhile(cx, now, &mut budget)

@@ -89,14 +89,18 @@ impl Files {
         self.by_path.retain(|_, file| now - file.used <= inactive);
         let turn = self.by_path.values().map(|file| file.turn).max().unwrap_or_default() + 1;
         if !self.by_path.contains_key(path) {
+            // One that cannot be opened takes no other's place.
+            let sink = open(path)?;
             if self.by_path.len() >= cache.max
                 && let Some(oldest) = self.by_path.iter().min_by_key(|(_, file)| file.turn)
             {
                 let oldest = oldest.0.clone();
                 self.by_path.remove(&oldest);
             }
-            let file = File { sink: None, uses: 0, opened: now, used: now, turn };
+            let kept = (cache.min_uses <= 1).then(|| Arc::clone(&sink));
+            let file = File { sink: kept, uses: 1, opened: now, used: now, turn };
             self.by_path.insert(path.to_owned(), file);
+            return Some(sink);
         }
         let file = self.by_path.get_mut(path)?;
         (file.used, file.turn, file.uses) = (now, turn, file.uses.saturating_add(1));
@@ -142,9 +146,14 @@ mod tests {
         for (name, now) in [("a", 0), ("a", 1), ("a", 2), ("b", 3), ("b", 4), ("b", 5)] {
             ask(name, now);
         }
+        // One that cannot be opened takes no place.
+        ask("none/x", 5);
+        ask("a", 5);
+        ask("b", 5);
         ask("c", 6);
         ask("a", 7);
         ask("c", 30);
-        assert_eq!(opened, [true, true, false, true, true, false, true, true, true]);
+        let kept = [true, true, false, true, true, false, true, false, false, true, true, true];
+        assert_eq!(opened, kept);
     }
 }

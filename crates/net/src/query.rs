@@ -182,7 +182,11 @@ impl Worker {
         }
         let now = self.clock.now();
         let mut sessions = self.sessions.borrow_mut();
-        sessions.iter_mut().filter(|slot| is_meant(slot)).map(|slot| view(slot, now)).collect()
+        let mut views: Vec<_> =
+            sessions.iter_mut().filter(|slot| is_meant(slot)).map(|slot| view(slot, now)).collect();
+        drop(sessions);
+        self.copies.each_view(|id, peer, copy| add_copy(&mut views, filter, (id, peer), copy), now);
+        views
     }
 
     fn measure(&self) -> WorkerMetrics {
@@ -288,6 +292,32 @@ impl Exchange {
                 (view, left)
             }),
         })
+    }
+}
+
+/// Adds a copy of a request (`mirror`) to the session that made it, or to what is left of that.
+fn add_copy(
+    views: &mut Vec<SessionView>,
+    filter: SessionFilter,
+    (id, peer): (u64, Peer),
+    copy: Running,
+) {
+    if let Some(session) = views.iter_mut().find(|session| session.id == id) {
+        return session.running.push(copy);
+    }
+    if filter == SessionFilter::All || filter == SessionFilter::One(id) {
+        views.push(SessionView {
+            id,
+            protocol: None,
+            peer,
+            age: copy.age,
+            state: Session::Shutdown,
+            shutdown: ShutdownRequest::default(),
+            deadline: None,
+            moved: (0, 0),
+            requests: 0,
+            running: vec![copy],
+        });
     }
 }
 

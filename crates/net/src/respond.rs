@@ -7,7 +7,8 @@ use sekisho_config::{Bytes, Level};
 use sekisho_handler::filter::{FilterTask, Part, Requests, SliceTask};
 use sekisho_handler::{FileTask, Piece, Reply, Task, answer};
 use sekisho_http::fields::is_field_value;
-use sekisho_http::{BodyLength, Method, Response, Sends, Status};
+use sekisho_http::{BodyLength, Known, Method, Response, Sends, Status};
+use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
     ConnectionFacts, Sent, SubrequestTarget, added_fields, added_trailers, expand, has_trailers,
@@ -157,7 +158,11 @@ impl Exchange {
         let size = settings.filters.as_deref().and_then(|filters| filters.slice);
         let slice = size.zip(self.route.slice_start.get());
         let slice = slice.filter(|_| status == Status::PARTIAL_CONTENT);
-        let is_forced = settings.pass.as_deref().is_some_and(|pass| pass.forward.force_ranges);
+        // Of an answer for a cache all was asked for: the client's part is cut here, as of one that is kept.
+        let has_range = self.head.known(Known::Range).is_some();
+        let is_forced = settings.pass.as_deref().is_some_and(|pass| {
+            pass.forward.force_ranges || (has_range && pass.forward.caching.cache.is_some())
+        });
         if slice.is_none() && !is_forced {
             return Ok(None);
         }
@@ -378,8 +383,8 @@ impl Exchange {
     fn expect_trailers(&mut self, link: &Link, length: BodyLength) -> BodyLength {
         let Some(accepted) = &self.accepted else { return length };
         let table = accepted.bound_site.site.table();
-        let is_some = (self.outbox.trailers.is_some()
-            || has_trailers(table, &self.route, self.status))
+        let may_follow = self.outbox.trailers.is_some();
+        let is_some = (may_follow || has_trailers(table, &self.route, self.status))
             && self.head.method() != Method::Head
             && !self.status.is_bodyless()
             && link.protocol.can_have_trailers();
@@ -407,10 +412,11 @@ impl Exchange {
             ..Sent::default()
         };
         let table = accepted.bound_site.site.table();
-        added_trailers(table, &request, &self.route, self.status, &sent, &mut made);
-        if let Some(mut own) = self.outbox.trailers.take() {
-            made.append(&mut own);
+        // Those of the server that was asked come first.
+        if let Some(mut passed) = self.outbox.trailers.take() {
+            made.append(&mut passed);
         }
+        added_trailers(table, &request, &self.route, self.status, &sent, &mut made);
         self.trailers = Some(made);
     }
 
@@ -440,7 +446,9 @@ impl Exchange {
     /// Body bytes that a task has made: they leave at once, or wait for their turn.
     pub(crate) fn send_made(&mut self, link: &mut Link, now: Moment) {
         let made = &mut self.outbox.body;
-        self.body_bytes += made.len() as u64;
+        if self.head.method() != Method::Head {
+            self.body_bytes += made.len() as u64;
+        }
         let (protocol, buffers) = link.parts();
         let is_free = self.pace.is_none() && self.pieces.is_empty();
         if is_free && made.len() as u64 <= protocol.body_allowance(self.id) {
@@ -481,6 +489,10 @@ impl Exchange {
     /// The client is lost: the answer has no receiver.
     pub(crate) fn lose_client(&mut self, link: &mut Link, now: Moment) {
         link.tell(self.id, || Fact::ClientLost, now);
+        // A server that was asked has had its time, which the log says.
+        if let Some(task) = self.task.as_mut().filter(|task| task.upstream_view(now).is_some()) {
+            task.cancel(Cause::ClientLost, now);
+        }
         self.drop_task();
         link.break_off(self.id, CloseReason::PeerClosedEarly, now);
         self.end(link, false, now);

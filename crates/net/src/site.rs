@@ -239,7 +239,12 @@ impl Site {
     /// The TLS of the server with this name at an address, or of its default one.
     pub(crate) fn tls_of(&self, listen: usize, name: &str) -> Option<&Arc<ServerTls>> {
         let server = self.table.server_named(listen, name.as_bytes())?;
-        self.tls.get(server.0 as usize)?.as_ref()
+        let tls = self.tls.get(server.0 as usize)?.as_ref();
+        if tls.is_some_and(|tls| !tls.is_bare) {
+            return tls;
+        }
+        let default = self.config().http.listens.get(listen)?.default_server;
+        self.tls.get(default.0 as usize)?.as_ref()
     }
 
     /// The certificates that are shown to clients.

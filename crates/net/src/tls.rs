@@ -5,30 +5,40 @@ pub mod acme;
 pub mod certificate;
 mod client;
 mod der;
-mod encrypted_key;
 pub(crate) mod hello;
 mod load;
 pub mod ocsp;
 mod secrets;
 mod staple;
 mod tickets;
+mod version_1;
 
+use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::crypto::SupportedKxGroup;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
-use sekisho_config::{Config, Resolver, Server, ServerId};
+use sekisho_config::{Config, Resolver, Server, ServerId, Template};
+use sekisho_handler::key_pair::ComputedPair;
 use sekisho_handler::upstream::{UpstreamTlsConfigs, UpstreamTlsProblem};
-use sekisho_route::{Offered, TlsFacts};
+use sekisho_http::Head;
+use sekisho_route::{
+    ConnectionFacts, Offered, Request, RequestIdSeed, RouteState, TlsFacts, WallTime, expand,
+};
 
+use crate::clock::unix_time;
 use crate::site::{OpenError, Site};
 use acme::ALPN_ACME;
 use certificate::Certificate;
 use client::ClientCheck;
 use load::Speaks;
-pub use secrets::{hand_over as hand_over_ticket_secrets, take_over as take_over_ticket_secrets};
+pub use secrets::{
+    candidate as new_ticket_secret, hand_over as hand_over_ticket_secrets,
+    share as share_ticket_secrets, take_over as take_over_ticket_secrets,
+};
 pub use staple::Staple;
 
 /// HTTP/2 as clients ask for it.
@@ -137,9 +147,13 @@ pub struct ServerTls {
     serial: u64,
     /// `ssl_reject_handshake`, or a server without a certificate.
     rejects: bool,
+    /// A server without a certificate: clients see that of the default server.
+    pub(crate) is_bare: bool,
     /// Where clients are asked for certificates.
     client: Option<ClientCheck>,
     pairs: Arc<load::ServerPairs>,
+    /// Certificates that variables choose.
+    computed: Vec<ComputedPair>,
 }
 
 /// A certificate that is shown to clients.
@@ -219,17 +233,56 @@ impl Chooser {
         let server = self.site.tls_of(self.listen, name)?;
         (!server.rejects).then(|| Arc::clone(server))
     }
+
+    /// The configuration of its handshake with a client that has said this: with the certificates that variables choose,
+    /// if there are such. An error says why they cannot be used.
+    pub(crate) fn config_for(
+        &self,
+        server: &ServerTls,
+        hello: &Hello,
+        remote: impl FnOnce() -> Option<SocketAddr>,
+    ) -> Result<Arc<ServerConfig>, String> {
+        if server.computed.is_empty() {
+            return Ok(Arc::clone(&server.config));
+        }
+        let tls = TlsFacts { server_name: hello.server_name.clone(), ..TlsFacts::default() };
+        let tls = Some(Arc::new(tls));
+        let facts =
+            ConnectionFacts { remote: remote(), is_tls: true, tls, ..ConnectionFacts::default() };
+        let (head, table) = (Head::default(), self.site.table());
+        let request =
+            Request::new(&head, self.listen, &facts, WallTime::default(), RequestIdSeed::default());
+        let mut route_state = RouteState::default();
+        if let Some(found) = table.server_named(self.listen, hello.server_name.as_bytes()) {
+            route_state.server = found;
+            route_state.location = table.server(found).root;
+        }
+        let value = |template: &Template| {
+            let mut value = Vec::new();
+            expand(template, table, &request, &route_state, None, &mut value);
+            value
+        };
+        let provider = server.config.crypto_provider();
+        let mut chosen = Vec::new();
+        for computed in &server.computed {
+            chosen.extend(computed.pair(provider, unix_time(), value)?);
+        }
+        let mut config = ServerConfig::clone(&server.config);
+        config.cert_resolver = Arc::new(server.pairs.with(chosen));
+        Ok(Arc::new(config))
+    }
 }
 
 impl ServerTls {
     /// What a handshake came to, or comes to where early data is there before its end.
     pub(crate) fn facts(&self, keys: &UnbufferedServerConnection, hello: Hello) -> TlsFacts {
         let alpn = match keys.alpn_protocol() {
-            Some(b"h2") => ALPN_HTTP2,
-            Some(b"http/1.1") => "http/1.1",
-            Some(b"http/1.0") => "http/1.0",
-            Some(b"acme-tls/1") => ALPN_ACME,
-            _ => "",
+            Some(b"h2") => Cow::Borrowed(ALPN_HTTP2),
+            Some(b"http/1.1") => Cow::Borrowed("http/1.1"),
+            Some(b"http/1.0") => Cow::Borrowed("http/1.0"),
+            Some(b"acme-tls/1") => Cow::Borrowed(ALPN_ACME),
+            Some(other) => Cow::Owned(String::from_utf8_lossy(other).into_owned()),
+            None => Cow::Borrowed(""),
         };
         let cipher = keys.negotiated_cipher_suite().map_or("", |suite| cipher_name(suite.suite()));
         let group = keys.negotiated_key_exchange_group().map(SupportedKxGroup::name);

@@ -222,7 +222,11 @@ impl Exchange {
             }
             Progress::Fail(status) => RouteInput::Failed(status),
             Progress::Redirect(target) => RouteInput::Instead(Handover::Location, target),
-            Progress::HandOver(target) => RouteInput::Instead(Handover::Accel, target),
+            Progress::HandOver(target) => {
+                // It comes before what the other location says.
+                self.route.limit_rate = self.outbox.limit_rate.take().or(self.route.limit_rate);
+                RouteInput::Instead(Handover::Accel, target)
+            }
             Progress::Again => {
                 if let Some(task) = &mut self.task {
                     task.conclude(&mut self.route);

@@ -47,6 +47,7 @@ pub mod tls_hello;
 pub mod upstream_cgi;
 pub mod upstream_events;
 pub mod upstream_http1;
+pub mod upstream_http2;
 pub mod values;
 pub mod webdav;
 
@@ -60,7 +61,7 @@ pub struct Property {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Property; 35] = [
+pub const ALL: [Property; 36] = [
     Property { name: "request_head", check: request_head::check },
     Property { name: "chunked", check: chunked::check },
     Property { name: "differential", check: differential::check },
@@ -88,6 +89,7 @@ pub const ALL: [Property; 35] = [
     Property { name: "http2_engine", check: http2_engine::check },
     Property { name: "ring", check: ring::check },
     Property { name: "upstream_http1", check: upstream_http1::check },
+    Property { name: "upstream_http2", check: upstream_http2::check },
     Property { name: "upstream_cgi", check: upstream_cgi::check },
     Property { name: "cache_entry", check: cache_entry::check },
     Property { name: "resolver", check: resolver::check },

@@ -64,7 +64,8 @@ fn decoded(raw: &[u8], errors: &mut Vec<TargetError>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut at = 0;
     while at < raw.len() {
-        let byte = if raw[at] == b'%' {
+        let is_escape = raw[at] == b'%';
+        let byte = if is_escape {
             let digits = raw.get(at + 1..at + 3).and_then(|two| std::str::from_utf8(two).ok());
             let digits = digits.filter(|two| two.bytes().all(|byte| byte.is_ascii_hexdigit()));
             let Some(byte) = digits.and_then(|two| u8::from_str_radix(two, 16).ok()) else {
@@ -80,7 +81,8 @@ fn decoded(raw: &[u8], errors: &mut Vec<TargetError>) -> Vec<u8> {
         };
         match byte {
             0 => errors.push(TargetError::Nul),
-            1..=0x1f | 0x7f => errors.push(TargetError::ControlByte),
+            b'\n' | b'\r' => errors.push(TargetError::ControlByte),
+            1..=0x1f | 0x7f if !is_escape => errors.push(TargetError::ControlByte),
             _ => {}
         }
         out.push(byte);

@@ -1,7 +1,7 @@
 //! The PROXY protocol: however a header is cut, what comes first is a wait for more and then the same result;
 //! what follows a header changes nothing; and what a header says is read back when it is written again.
 
-use sekisho_http::proxy_header::{BYTES_MAX, ProxyAddresses, ProxyHeader, parse};
+use sekisho_http::proxy_header::{BYTES_MAX, ProxyAddresses, ProxyValue, parse};
 
 /// Holds the parser to it.
 pub fn check(data: &[u8]) {
@@ -16,13 +16,19 @@ pub fn check(data: &[u8]) {
             _ => panic!("{part:?} after {end} bytes, {whole:?} in the end"),
         }
     }
-    let Ok(Some((header, count))) = whole else { return };
+    let Ok(Some((header, count))) = whole.clone() else { return };
     assert!(count <= data.len() && count <= BYTES_MAX);
     assert_eq!(parse(&data[..count]), whole, "what follows does not matter");
-    if let ProxyHeader { addresses: Some(addresses) } = header {
-        let again = ProxyHeader { addresses: Some(addresses) };
+    // Further values are found, or are not, whatever they are.
+    for name in ["alpn", "0xe0", "ssl_cn", "ssl_verify"] {
+        let mut value = Vec::new();
+        header.push_value(ProxyValue::named(name).expect("a name"), &mut value);
+        assert!(value.len() <= count);
+    }
+    if let Some(addresses) = header.addresses {
         for text in [written_1(addresses), written_2(addresses)] {
-            assert_eq!(parse(&text), Ok(Some((again, text.len()))));
+            let again = parse(&text).expect("a header").expect("a whole one");
+            assert_eq!((again.0.addresses, again.1), (Some(addresses), text.len()));
         }
     }
 }

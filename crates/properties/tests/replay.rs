@@ -149,6 +149,7 @@ replays! {
     http2_answers_each_stream_once "http2_engine", // V7, V8
     a_ring_believes_no_one "ring", // V42
     an_upstream_and_we_mean_the_same "upstream_http1", // V1, V2
+    a_server_of_http2_and_we_mean_the_same "upstream_http2", // V7, V8, V9, V10, V12
     an_application_splits_no_response "upstream_cgi", // V24
     a_cache_entry_is_whole_or_none "cache_entry",
     a_name_server_answers_what_was_asked "resolver",

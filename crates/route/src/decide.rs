@@ -408,8 +408,8 @@ impl<'a, F: Files> Decision<'a, F> {
         }
         let is_for_files =
             settings.cgi.is_none() && settings.file_ops.is_none() && settings.status.is_none();
-        if settings.pass.is_some() && !self.is_limited(settings) {
-            // The other server decides which methods there are.
+        if settings.pass.is_some() {
+            // The other server decides which methods there are, also within `limit_except`, as in nginx.
             return Next::Done(Action::Pass);
         }
         let is_known = matches!(

@@ -179,6 +179,8 @@ pub fn log_line(
                 push_field(format.escape, request.head, *known, name, out);
             }
             Piece::Plain(variable) => scope.variable(variable, out),
+            // A request that could not be read has a path, which is empty.
+            Piece::Text(Variable::Uri | Variable::DocumentUri) if route_state.path.is_empty() => {}
             Piece::Text(variable) => {
                 let start = out.len();
                 scope.variable(variable, out);

@@ -111,9 +111,13 @@ pub(crate) fn write_below_root(scope: &Scope<'_>, rest: &[u8], out: &mut Vec<u8>
     // `location /i { alias /data/; }` turns `/i../x` into `/data/../x`.
     // A path that a script has left without its slash (`try_files … index.php`) names nothing below a root.
     let is_below = !is_root || matches!(rest.first(), None | Some(b'/'));
+    // A name with control bytes is none that is looked for.
     let is_safe = is_below
-        && ((is_root && template.as_literal().is_some())
-            || target::is_resolved(&out[root_bytes..]));
+        && if is_root && template.as_literal().is_some() {
+            !target::has_control(rest)
+        } else {
+            target::is_resolved(&out[root_bytes..])
+        };
     Mapped { root_bytes, is_safe }
 }
 

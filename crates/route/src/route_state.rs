@@ -1,5 +1,6 @@
 //! What is known about a request when it comes, and what the decision fills in for the steps after it.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -124,7 +125,7 @@ pub struct TlsFacts {
     /// resumed.
     pub offered: Option<Box<Offered>>,
     /// `$ssl_alpn_protocol`
-    pub alpn: &'static str,
+    pub alpn: Cow<'static, str>,
     /// The number of the configuration by which the client's certificate was judged.
     pub judged_under: u64,
     /// The certificate that the client has shown.
@@ -239,7 +240,7 @@ pub struct RouteState {
     /// What is to be logged about the decision.
     pub(crate) log_entries: RefCell<LogEntries>,
     /// Whether a script has changed the path and stayed in the location.
-    pub(crate) is_rewritten: bool,
+    pub is_rewritten: bool,
     /// Whether the path is no longer what the client asked for: a `rewrite`, an internal redirect.
     pub is_moved: bool,
     /// The request's body, as far as it was gathered.

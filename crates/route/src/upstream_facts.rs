@@ -15,6 +15,8 @@ pub struct UpstreamFacts {
     pub settled: usize,
     /// The fields of the last answer.
     pub fields: Fields,
+    /// The fields that followed its body.
+    pub trailers: Fields,
     /// What a cache had, where one was asked.
     pub cache: Option<CacheStatus>,
 }
@@ -25,6 +27,7 @@ impl UpstreamFacts {
         self.tries.clear();
         self.settled = 0;
         self.fields.clear();
+        self.trailers.clear();
         self.cache = None;
     }
 }

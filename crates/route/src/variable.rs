@@ -170,7 +170,7 @@ impl Scope<'_> {
                 );
             }
             V::ContentLength => put(head.known(Known::ContentLength).unwrap_or_default()),
-            V::ContentType => put(head.known(Known::ContentType).unwrap_or_default()),
+            V::ContentType => push_request_field(head, b"content-type", out),
             V::Cookie(name) => put(self.cookie(name.as_bytes()).unwrap_or_default()),
             V::DateGmt => push_date(*wall, Zone::Gmt, out),
             V::DateLocal => push_date(*wall, Zone::Local(wall.utc_offset_secs), out),
@@ -218,6 +218,11 @@ impl Scope<'_> {
                 push_proxied(connection, |it| it.destination, push_address, out);
             }
             V::ProxyServerPort => push_proxied(connection, |it| it.destination, push_port, out),
+            V::ProxyValue(which) => {
+                if let Some(header) = connection.proxied.as_deref() {
+                    header.push_value(*which, out);
+                }
+            }
             V::RequestBody => put(route_state.body.bytes.as_deref().map_or(b"", Vec::as_slice)),
             V::RequestBodyFile => {
                 let file = route_state.body.file.as_deref().map(|file| file.as_os_str().as_bytes());
@@ -297,6 +302,7 @@ impl Scope<'_> {
                 (Version::Http2, false) => b"h2c",
                 _ => b"",
             }),
+            V::Http3 => {}
             V::ServerProtocol => put(head.version().as_str().as_bytes()),
             V::SliceRange => self.push_slice_range(out),
             V::Split(at) => {

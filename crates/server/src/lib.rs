@@ -40,9 +40,10 @@ mod sandbox;
 mod serve;
 mod service_manager;
 mod setup;
-mod shared_limits;
+
 mod start;
 mod startup_log;
+mod stores;
 mod sweep;
 mod upgrade;
 mod user;

@@ -151,7 +151,7 @@ impl Server {
         if let Err(problem) = self.certificates.take_up(&self.site) {
             self.log(Level::Error, &problem.to_string());
         }
-        if let Err(problem) = self.shared_limits.take_up(&self.site) {
+        if let Err(problem) = self.stores.take_up(&self.site) {
             self.log(Level::Error, &problem.to_string());
         }
         self.sweep_leftovers();

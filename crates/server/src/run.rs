@@ -23,7 +23,7 @@ use crate::pid_file::PidFile;
 use crate::sandbox::{Choice, Domain, Fit};
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
-use crate::shared_limits::SharedLimits;
+use crate::stores::Stores;
 use crate::upgrade::{Inheritance, Program, Upgrade};
 use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
@@ -97,8 +97,8 @@ pub(crate) struct Server {
     pub(crate) groups: Groups,
     /// Renews certificates that are ordered automatically.
     pub(crate) certificates: Certificates,
-    /// Counts together with other servers.
-    pub(crate) shared_limits: SharedLimits,
+    /// Shares limits and secrets with other servers.
+    pub(crate) stores: Stores,
     pub(crate) workers: Workers,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) drain: Drain,
@@ -177,7 +177,7 @@ impl Server {
         let rules = (rules, site.native.clone());
         let site = Arc::new(site);
         let certificates = Certificates::start(&site, started)?;
-        let shared_limits = SharedLimits::start(&site, started)?;
+        let stores = Stores::start(&site, started)?;
         let mut server = Self {
             plan,
             program,
@@ -193,7 +193,7 @@ impl Server {
             zones,
             groups,
             certificates,
-            shared_limits,
+            stores,
             workers,
             pid_file,
             drain: Drain::new(config.main.worker_shutdown_timeout),

@@ -242,3 +242,22 @@ fn an_answer_leaves_no_faster_than_its_rate() {
     server.term();
     server.wait_exit(LONG);
 }
+
+#[test]
+fn a_client_that_resets_a_slow_answer_is_gone_at_once() {
+    // L12: a pause of minutes is not waited out.
+    let body = format!(
+        "location /slow {{ limit_rate 10; return 200 {}; }} location /status {{ stub_status; }}",
+        "x".repeat(3000)
+    );
+    let server = serve(Tree::new(), &body);
+    let mut slow = server.connect();
+    slow.send(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let active = || {
+        let text = server.connect().get("/status").text();
+        text.lines().next().unwrap_or_default().to_owned()
+    };
+    eventually("the answer begins", LONG, || active() == "Active connections: 2 ");
+    slow.reset();
+    eventually("the client is gone", LONG, || active() == "Active connections: 1 ");
+}

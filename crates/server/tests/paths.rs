@@ -10,9 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::lchown;
 use std::os::unix::net::UnixListener;
 
-use common::{BINARY, serve, site};
+use common::{BINARY, LONG, http, serve, site};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use sekisho_testkit::{Server, Tree};
+use sekisho_testkit::{Server, Tree, eventually};
 
 const SECRET: &str = "the secret beside the root";
 
@@ -155,7 +155,9 @@ fn every_name_can_be_asked_for_except_one_with_control_bytes() {
         let target = format!("/n%{byte:02x}x");
         let response = client.get(&target);
         if byte.is_ascii_control() {
-            assert_eq!(response.status, 400, "{target}");
+            let is_line_end = matches!(byte, b'\n' | b'\r');
+            let expected = if is_line_end { 400 } else { 404 };
+            assert_eq!(response.status, expected, "{target}");
         } else {
             assert_eq!((response.status, response.body), (200, vec![byte]), "{target}");
         }
@@ -353,4 +355,33 @@ fn open_file_cache_off_and_on_serve_the_same() {
         }
         assert!(server.fds() < 60, "{} descriptors", server.fds());
     }
+}
+
+#[test]
+fn control_bytes_go_to_answers_logs_and_servers_as_escapes() {
+    let tree = Tree::new();
+    let config = http(
+        "log_format own '$uri';
+         server { listen 127.0.0.1:{port}; access_log {dir}/paths.log own;
+             location /there/ { return 302 /new$uri; absolute_redirect off; }
+             location /by/ { return 200 $status; add_header X-Path $uri; }
+             location /on/ { proxy_pass http://127.0.0.1:{port2}/at/; }
+             location /on/whole/ { proxy_pass http://127.0.0.1:{port2}; }
+             location /program/ { cgi_pass /bin/true; }
+         }
+         server { listen 127.0.0.1:{port2}; return 200 $request_uri; }",
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    let mut client = server.connect();
+    let moved = client.get("/there/a%1bb%7f");
+    assert_eq!((moved.status, moved.field("Location")), (302, Some("/new/there/a%1Bb%7F")));
+    let by = client.get("/by/a%1bb");
+    assert_eq!((by.status, by.field("X-Path")), (200, None), "no field holds such a byte");
+    assert_eq!(client.get("/on/a%1bb").text(), "/at/a%1Bb");
+    assert_eq!(client.get("/on/whole/a%1bb").text(), "/on/whole/a%1bb");
+    assert_eq!(client.get("/program/a%1bb").status, 404);
+    assert_eq!(client.get("/by/a%0ab").status, 400);
+    eventually("a line in the log", LONG, || {
+        server.log("paths.log").starts_with("/there/a\\x1Bb\\x7F\n")
+    });
 }

@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A DNS server that knows the addresses it is told, and says that others do not exist.
+/// A DNS server that knows the addresses it is told, and says that others do not exist. `alias-of-NAME` stands for NAME,
+/// whose addresses it does not say with it.
 #[derive(Debug)]
 pub struct Dns {
     /// Where it answers, by UDP and TCP.
@@ -80,6 +81,14 @@ fn answer(query: &[u8], names: &Mutex<HashMap<String, Vec<Ipv4Addr>>>, is_cut: b
     }
     let kind = query[at + 2];
     let question = &query[12..at + 5];
+    if let Some(rest) = labels[0].strip_prefix("alias-of-") {
+        labels[0] = rest.to_owned();
+        let label = |label: &String| [&[label.len() as u8], label.as_bytes()].concat();
+        let name = labels.iter().flat_map(label).chain([0]).collect::<Vec<u8>>();
+        let head = [&query[..2], &[0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0], question].concat();
+        let record = [0xc0, 12, 0, 5, 0, 1, 0, 0, 14, 16, 0, name.len() as u8];
+        return [&head[..], &record, &name].concat();
+    }
     let names = names.lock().unwrap_or_else(PoisonError::into_inner);
     let known = names.get(&labels.join("."));
     let found = known.filter(|_| kind == 1 && !is_cut).cloned().unwrap_or_default();

@@ -126,10 +126,10 @@ impl<C> Pool<C> {
     }
 
     /// Takes out those for which `is_gone` is true: the peer has closed them, or their server is gone.
-    pub fn remove(&mut self, mut is_gone: impl FnMut(usize, &C) -> bool) -> Vec<C> {
+    pub fn remove(&mut self, mut is_gone: impl FnMut(usize, &mut C) -> bool) -> Vec<C> {
         let mut gone = Vec::new();
-        for idle in std::mem::take(&mut self.idle) {
-            if is_gone(idle.peer, &idle.connection) {
+        for mut idle in std::mem::take(&mut self.idle) {
+            if is_gone(idle.peer, &mut idle.connection) {
                 gone.push(idle.connection);
             } else {
                 self.idle.push_back(idle);

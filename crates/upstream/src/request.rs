@@ -153,6 +153,11 @@ impl UpstreamRequest {
         self.is_body_gone |= self.is_body_streamed;
     }
 
+    /// The body, of which a part has left, cannot be sent again.
+    pub const fn lose_body(&mut self) {
+        self.is_body_gone = true;
+    }
+
     /// The head of an answer is there: it is given to the client, or another server is asked.
     pub fn answered(
         &mut self,
@@ -167,7 +172,7 @@ impl UpstreamRequest {
             current.status = Some(status);
         }
         if let Some(condition) = Condition::of_status(status)
-            && self.decide(condition, false, group, now) == Decision::Next
+            && self.decide(condition, false, true, group, now) == Decision::Next
         {
             self.end_try(group, peer, condition.outcome(), now);
             return self.choose(group, now, random);
@@ -201,8 +206,10 @@ impl UpstreamRequest {
         // What comes before the request has left answers nothing, and nothing has been processed.
         let is_unsolicited = matches!(failure, Failure::BadHead(HeadFault::Unsolicited));
         let is_stale = !is_answered || is_unsolicited;
-        let decision = Condition::of_failure(failure)
-            .map(|condition| (condition, self.decide(condition, is_stale, group, now)));
+        let decision = Condition::of_failure(failure).map(|condition| {
+            let is_processed = failure != Failure::NotTaken;
+            (condition, self.decide(condition, is_stale, is_processed, group, now))
+        });
         match decision {
             Some((_, Decision::Again)) => {
                 self.close_try(now);
@@ -304,6 +311,7 @@ impl UpstreamRequest {
         &self,
         condition: Condition,
         is_stale: bool,
+        may_be_processed: bool,
         group: &Balancer,
         now: Moment,
     ) -> Decision {
@@ -311,7 +319,7 @@ impl UpstreamRequest {
         let attempt = Attempt {
             condition,
             method: self.method,
-            is_request_sent: self.is_sent,
+            is_request_sent: self.is_sent && may_be_processed,
             is_answer_begun: matches!(self.state, State::Answering { .. }),
             is_body_gone: self.is_body_gone,
             is_stale_connection: is_kept && is_stale,

@@ -45,6 +45,8 @@ pub struct Addresses {
     pub addresses: Vec<IpAddr>,
     /// For how long, by the shortest time that the records on the way say.
     pub ttl: Duration,
+    /// Where there are none: another name that this one stands for, if the answer says so. It is to be asked for next.
+    pub alias: Option<String>,
 }
 
 /// Why there is no answer in a message.
@@ -105,6 +107,7 @@ pub fn answer(message: &[u8], id: u16, name: &str, kind: Kind) -> Result<Address
 /// Follows aliases from the name to its addresses; records of another name are ignored.
 fn follow(mut name: Vec<u8>, records: &[Record<'_>], kind: Kind) -> Addresses {
     let mut ttl = u32::MAX;
+    let mut is_alias = false;
     for _ in 0..ALIASES_MAX {
         let of_name = || {
             records.iter().filter(|record| {
@@ -117,7 +120,7 @@ fn follow(mut name: Vec<u8>, records: &[Record<'_>], kind: Kind) -> Addresses {
             break;
         };
         ttl = ttl.min(record.ttl);
-        name = next;
+        (name, is_alias) = (next, true);
     }
     let mut addresses = Vec::new();
     for record in records {
@@ -135,9 +138,27 @@ fn follow(mut name: Vec<u8>, records: &[Record<'_>], kind: Kind) -> Addresses {
             addresses.push(address);
         }
     }
+    let alias = if addresses.is_empty() && is_alias { text_name(&name) } else { None };
     // An answer without an address has no time to live here.
-    let ttl = if addresses.is_empty() { 0 } else { ttl };
-    Addresses { addresses, ttl: Duration::from_secs(ttl.into()) }
+    let ttl = if addresses.is_empty() && alias.is_none() { 0 } else { ttl };
+    Addresses { addresses, ttl: Duration::from_secs(ttl.into()), alias }
+}
+
+/// A name of the wire as it is written; `None` where a label has what cannot be.
+fn text_name(mut wire: &[u8]) -> Option<String> {
+    let mut name = String::new();
+    while let Some((length @ 1.., rest)) = wire.split_first() {
+        let (label, rest) = rest.split_at_checked(usize::from(*length))?;
+        if !label.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'.') {
+            return None;
+        }
+        if !name.is_empty() {
+            name.push('.');
+        }
+        name.extend(label.iter().map(|byte| char::from(*byte)));
+        wire = rest;
+    }
+    (!name.is_empty()).then_some(name)
 }
 
 /// A name as it goes over the wire, in lower case.
@@ -289,11 +310,23 @@ mod tests {
         let message = message(7, OK, 5, Kind::A, &answers.concat());
         let found = answer(&message, 7, "a.b", Kind::A).expect("an answer");
         let expected: Vec<IpAddr> = vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
-        assert_eq!(found, Addresses { addresses: expected, ttl: Duration::from_mins(1) });
+        let (ttl, alias) = (Duration::from_mins(1), None);
+        assert_eq!(found, Addresses { addresses: expected, ttl, alias });
         let until = |valid| believed_until(&found, valid, Moment::ZERO);
         assert_eq!(until(None), Moment::from_millis(60_000));
         assert_eq!(until(Some(Duration::from_secs(5))), Moment::from_millis(5000));
         assert_eq!(until(Some(Duration::ZERO)), Moment::from_millis(1000));
+    }
+
+    #[test]
+    fn an_answer_may_end_at_another_name() {
+        let alias = record(b"\xc0\x0c", 5, 300, b"\x01x\x03org\0");
+        let found = answer(&message(7, OK, 1, Kind::A, &alias), 7, "a.b", Kind::A).expect("one");
+        assert_eq!(found.alias.as_deref(), Some("x.org"));
+        assert_eq!((found.addresses.len(), found.ttl), (0, Duration::from_mins(5)));
+        let odd = record(b"\xc0\x0c", 5, 300, b"\x03a.b\0");
+        let found = answer(&message(7, OK, 1, Kind::A, &odd), 7, "a.b", Kind::A).expect("one");
+        assert_eq!((found.alias, found.ttl), (None, Duration::ZERO));
     }
 
     #[test]

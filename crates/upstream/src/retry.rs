@@ -59,7 +59,7 @@ impl Condition {
             // No answer to what we sent: the connection was out of step.
             | Failure::BadHead(HeadFault::Unsolicited) => Self::Error,
             Failure::ConnectTimeout | Failure::SendTimeout | Failure::ReadTimeout => Self::Timeout,
-            Failure::BadHead(_) => Self::InvalidHeader,
+            Failure::BadHead(_) | Failure::Rejected(_) => Self::InvalidHeader,
         })
     }
 
@@ -126,7 +126,7 @@ pub struct Attempt {
     pub condition: Condition,
     /// The method of the request.
     pub method: Method,
-    /// Whether any byte of the request has left: it may have been processed.
+    /// Whether any byte of the request has left: it may have been processed, unless the server says that it was not.
     pub is_request_sent: bool,
     /// Whether any of the answer has been given to the client.
     pub is_answer_begun: bool,
@@ -200,7 +200,7 @@ pub fn next_upstream(rules: &NextUpstream, attempt: &Attempt, now: Moment) -> De
         Decision::Stop(Stop::NotConfigured)
     } else if is_unsafe && !rules.retries_non_idempotent {
         Decision::Stop(Stop::NotIdempotent)
-    } else if attempt.is_request_sent && attempt.is_body_gone {
+    } else if attempt.is_body_gone {
         Decision::Stop(Stop::BodyGone)
     } else if is_time_over {
         Decision::Stop(Stop::TimeOver)
@@ -261,7 +261,8 @@ mod tests {
             (Attempt { method: Method::Other, ..TRY }, stop(Stop::NotIdempotent)),
             (Attempt { method: Method::Post, is_request_sent: false, ..TRY }, Decision::Next),
             (Attempt { is_body_gone: true, ..TRY }, stop(Stop::BodyGone)),
-            (Attempt { is_body_gone: true, is_request_sent: false, ..TRY }, Decision::Next),
+            // Not processed, and yet some of its body is gone.
+            (Attempt { is_body_gone: true, is_request_sent: false, ..TRY }, stop(Stop::BodyGone)),
             (Attempt { tries: 3, ..TRY }, stop(Stop::TriesUsedUp)),
             (Attempt { is_stale_connection: true, tries: 3, ..TRY }, Decision::Again),
             (

@@ -19,6 +19,8 @@ pub struct TargetParts<'a> {
     pub query: Option<&'a [u8]>,
     /// Whether the path is no longer what the client asked for (`rewrite`, an internal redirect).
     pub is_rewritten: bool,
+    /// Whether a script of the location has changed the path (`rewrite … break`): then the URI in `proxy_pass` is ignored.
+    pub is_in_place: bool,
     /// Whether the URI in `proxy_pass` has variables: then it is the target, whole.
     pub is_computed: bool,
 }
@@ -33,6 +35,7 @@ pub fn upstream_target(parts: &TargetParts<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&parts.original[..end]);
         }
         pass => {
+            let pass = pass.filter(|_| !parts.is_in_place);
             out.extend_from_slice(pass.unwrap_or_default());
             let skipped = if pass.is_some() { parts.location.len() } else { 0 };
             let rest = parts.path.get(skipped..).unwrap_or_default();
@@ -254,6 +257,7 @@ mod tests {
             path: b"/name/c",
             query: Some(b"x"),
             is_rewritten: false,
+            is_in_place: false,
             is_computed: false,
         };
         let rows = [
@@ -263,6 +267,15 @@ mod tests {
             (TargetParts { pass: Some(b"/"), query: None, ..parts }, "/c"),
             (TargetParts { pass: Some(b"/r"), location: b"/name", ..parts }, "/r/c?x"),
             (TargetParts { is_rewritten: true, ..parts }, "/name/c?x"),
+            (
+                TargetParts {
+                    is_rewritten: true,
+                    is_in_place: true,
+                    pass: Some(b"/api/"),
+                    ..parts
+                },
+                "/name/c?x",
+            ),
             (TargetParts { pass: Some(b"/v"), is_computed: true, ..parts }, "/v"),
             (
                 TargetParts { pass: Some(b"/r/"), path: b"/name/a b%?#\xc3", query: None, ..parts },

@@ -95,6 +95,31 @@ fn a_post_that_has_left_is_not_sent_again() {
     assert_eq!(order, connect(1 - peer), "nothing had left");
 }
 
+/// U1, RFC 9113 §8.7: what a server says that it has not processed is sent again, as long as there is all of it.
+#[test]
+fn what_was_not_processed_is_sent_again_while_its_body_is_there() {
+    for is_lost in [false, true] {
+        let group = group(2);
+        let mut post = request(&group, Verb::Post, Rules::default());
+        post.start(&group, at(0), || 0);
+        post.connected(false, at(1));
+        post.sent();
+        if is_lost {
+            post.lose_body();
+        }
+        let order = post.failed(Failure::NotTaken, false, &group, at(2), || 0);
+        assert_eq!(order, if is_lost { Order::Fail(Failure::NotTaken) } else { connect(1) });
+    }
+    // Any other reset may come from the midst of it.
+    let group = group(2);
+    let mut post = request(&group, Verb::Post, Rules::default());
+    post.start(&group, at(0), || 0);
+    post.connected(false, at(1));
+    post.sent();
+    let order = post.failed(Failure::Rejected(2), false, &group, at(2), || 0);
+    assert_eq!(order, Order::Fail(Failure::Rejected(2)));
+}
+
 /// U4: a kept connection that was closed while idle costs no try and is not the server's fault.
 #[test]
 fn a_stale_connection_is_replaced_by_a_new_one() {

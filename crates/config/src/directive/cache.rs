@@ -10,7 +10,7 @@ use sekisho_upstream::retry::Condition;
 
 use super::{HTTP, LEVELS, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::{CacheId, CachePath, Caching, Family, Template};
+use crate::model::{CacheChoice, CacheId, CachePath, Caching, Family, Template};
 use crate::parse::Word;
 use crate::value;
 
@@ -35,7 +35,7 @@ macro_rules! rows {
                 LEVELS,
                 "zone|off",
                 "off",
-                "The cache for answers",
+                "The cache for answers; variables may say which one",
                 |l, d, s| {
                     caching(l, $family).cache = find(d, s, $family)?;
                     Ok(())
@@ -83,6 +83,17 @@ macro_rules! rows {
                 "GET HEAD",
                 "Methods whose answers are cached; GET and HEAD always are",
                 |l, d, _| methods(rules(l, $family), d),
+            ),
+            active(
+                concat!($prefix, "_cache_max_range_offset"),
+                LEVELS,
+                "number",
+                "",
+                "A range that begins behind this offset and is not cached is passed to the server, and its answer is not cached",
+                |l, d, _| {
+                    caching(l, $family).range_offset_max = Some(d.size(0)?);
+                    Ok(())
+                },
             ),
             active(
                 concat!($prefix, "_cache_bypass"),
@@ -258,14 +269,14 @@ fn read_zone(word: &Word, text: &str) -> Result<(String, u64), Fault> {
     Ok((name.to_owned(), bytes))
 }
 
-fn find(d: &Directive<'_>, s: &Scope<'_>, family: Family) -> Result<Option<CacheId>, Fault> {
+fn find(d: &Directive<'_>, s: &Scope<'_>, family: Family) -> Result<Option<CacheChoice>, Fault> {
     let word = d.arg(0);
     let name = d.text(word)?;
     if name == "off" {
         return Ok(None);
     }
     if name.contains('$') {
-        return Err(d.not_built(word));
+        return Ok(Some(CacheChoice::Computed(d.template(word, s)?)));
     }
     let Some(at) = s.caches.iter().position(|cache| cache.name == name) else {
         let directive = d.row.name;
@@ -275,7 +286,7 @@ fn find(d: &Directive<'_>, s: &Scope<'_>, family: Family) -> Result<Option<Cache
         let message = format!("cache zone \"{name}\" is declared for a different use");
         return Err(Fault::at(word, message));
     }
-    Ok(Some(CacheId(at as u32)))
+    Ok(Some(CacheChoice::Named(CacheId(at as u32))))
 }
 
 fn valid(rules: &mut StoreRules, is_first: bool, d: &Directive<'_>) -> Result<(), Fault> {
@@ -366,7 +377,7 @@ mod tests {
         );
         let passes = config.http.locations.iter().filter_map(|it| it.settings.pass.as_deref());
         let caching = passes.map(|pass| &pass.forward.caching).next().expect("it passes requests");
-        assert_eq!(caching.cache, Some(CacheId(0)));
+        assert_eq!(caching.cache, Some(CacheChoice::Named(CacheId(0))));
         let of = ValidFor::Status;
         let valid = [(of(200), 5), (of(301), 5), (of(302), 5), (of(404), 60), (ValidFor::Any, 60)];
         assert_eq!(caching.rules.valid, valid);
@@ -379,7 +390,7 @@ mod tests {
         const PATH: &str = "proxy_cache_path /x keys_zone=a:1m;";
         for (path, body, expected) in [
             ("", "proxy_cache a;", "zone \"a\" is unknown"),
-            (PATH, "proxy_cache $host;", "is not supported yet"),
+            (PATH, "proxy_cache $host;", ""),
             ("scgi_cache_path /x keys_zone=a:1m;", "proxy_cache a;", "for a different use"),
             ("proxy_cache_path /x levels=1;", "", "must have \"keys_zone\""),
             ("proxy_cache_path /x keys_zone=a;", "", "invalid keys zone size"),

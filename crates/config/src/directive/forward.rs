@@ -1,4 +1,4 @@
-//! What the directives of `proxy_*`, `fastcgi_*`, `scgi_*` and `uwsgi_*` have in common: one row for each of them
+//! What the directives of `proxy_*`, `fastcgi_*`, `scgi_*`, `uwsgi_*` and `grpc_*` have in common: one row for each of them
 //! in each family, by one description.
 
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use sekisho_upstream::cache::Ignored;
 use sekisho_upstream::fields::IgnoredAccel;
 use sekisho_upstream::retry::{Condition, NextUpstream};
 
-macro_rules! rows {
+/// What all of them have.
+macro_rules! servers {
     ($prefix:literal, $family:expr) => {
         &[
             active(
@@ -67,14 +68,6 @@ macro_rules! rows {
                 |l, d, _| set(&mut l.forward($family).next_upstream.timeout, d.deadline(0)),
             ),
             active(
-                concat!($prefix, "_buffering"),
-                LEVELS,
-                "on|off",
-                "on",
-                "Whether an answer is read as fast as the server sends it, and buffered for a slow client",
-                |l, d, _| set(&mut l.forward($family).buffering, d.flag()),
-            ),
-            active(
                 concat!($prefix, "_buffer_size"),
                 LEVELS,
                 "size",
@@ -83,64 +76,12 @@ macro_rules! rows {
                 |l, d, _| set(&mut l.forward($family).buffer_size, d.small_size(0)),
             ),
             active(
-                concat!($prefix, "_buffers"),
-                LEVELS,
-                "number size",
-                "8 4k",
-                "How much of an answer is buffered in memory for a slow client",
-                |l, d, _| {
-                    let bytes = d.count(0)?.saturating_mul(d.small_size(1)?);
-                    l.forward($family).buffers_bytes = bytes.min(1 << 30);
-                    Ok(())
-                },
-            ),
-            active(
-                concat!($prefix, "_max_temp_file_size"),
-                LEVELS,
-                "size",
-                "1024m",
-                "How much of an answer is buffered on the disk; 0 for none",
-                |l, d, _| set(&mut l.forward($family).temp_file_bytes_max, d.size(0)),
-            ),
-            active(
-                concat!($prefix, "_request_buffering"),
-                LEVELS,
-                "on|off",
-                "on",
-                "Whether the request body is read completely before it is passed on",
-                |l, d, _| set(&mut l.forward($family).request_buffering, d.flag()),
-            ),
-            active(
                 concat!($prefix, "_intercept_errors"),
                 LEVELS,
                 "on|off",
                 "off",
                 "Whether `error_page` applies to errors of the server, too",
                 |l, d, _| set(&mut l.forward($family).intercept_errors, d.flag()),
-            ),
-            active(
-                concat!($prefix, "_ignore_client_abort"),
-                LEVELS,
-                "on|off",
-                "off",
-                "Whether a passed request continues when its client disconnects",
-                |l, d, _| set(&mut l.forward($family).ignore_client_abort, d.flag()),
-            ),
-            active(
-                concat!($prefix, "_pass_request_headers"),
-                LEVELS,
-                "on|off",
-                "on",
-                "Whether the fields of a request are passed on",
-                |l, d, _| set(&mut l.forward($family).pass_request_headers, d.flag()),
-            ),
-            active(
-                concat!($prefix, "_pass_request_body"),
-                LEVELS,
-                "on|off",
-                "on",
-                "Whether the body of a request is passed on",
-                |l, d, _| set(&mut l.forward($family).pass_request_body, d.flag()),
             ),
             active(
                 concat!($prefix, "_hide_header"),
@@ -175,23 +116,8 @@ macro_rules! rows {
                 "",
                 "Fields of answers that are ignored: `X-Accel-Redirect`, `X-Accel-Limit-Rate`, `X-Accel-Buffering`, …",
                 |l, d, _| ignore(l, $family, d),
-            ),
-            active(
-                concat!($prefix, "_force_ranges"),
-                LEVELS,
-                "on|off",
-                "off",
-                "Whether ranges are served whatever `Accept-Ranges` of the server says",
-                |l, d, _| set(&mut l.forward($family).force_ranges, d.flag()),
-            ),
-            active(
-                concat!($prefix, "_limit_rate"),
-                LEVELS,
-                "rate",
-                "0",
-                "The rate in bytes per second at which an answer is read; 0 for no limit",
-                |l, d, _| set(&mut l.forward($family).read_rate, d.size(0)),
-            ),
+            )
+            .repeated(),
             active(
                 concat!($prefix, "_bind"),
                 LEVELS,
@@ -212,6 +138,90 @@ macro_rules! rows {
                 "off",
                 "Whether TCP keep-alive is used for connections to servers (SO_KEEPALIVE)",
                 |l, d, _| set(&mut l.forward($family).socket_keepalive, d.flag()),
+            ),
+        ]
+    };
+}
+
+/// What those have that buffer requests and answers: all but gRPC.
+macro_rules! buffers {
+    ($prefix:literal, $family:expr) => {
+        &[
+            active(
+                concat!($prefix, "_buffering"),
+                LEVELS,
+                "on|off",
+                "on",
+                "Whether an answer is read as fast as the server sends it, and buffered for a slow client",
+                |l, d, _| set(&mut l.forward($family).buffering, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_buffers"),
+                LEVELS,
+                "number size",
+                "8 4k",
+                "How much of an answer is buffered in memory for a slow client",
+                |l, d, _| {
+                    let bytes = d.count(0)?.saturating_mul(d.small_size(1)?);
+                    l.forward($family).buffers_bytes = bytes.min(1 << 30);
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_max_temp_file_size"),
+                LEVELS,
+                "size",
+                "1024m",
+                "How much of an answer is buffered on the disk; 0 for none",
+                |l, d, _| set(&mut l.forward($family).temp_file_bytes_max, d.size(0)),
+            ),
+            active(
+                concat!($prefix, "_request_buffering"),
+                LEVELS,
+                "on|off",
+                "on",
+                "Whether the request body is read completely before it is passed on",
+                |l, d, _| set(&mut l.forward($family).request_buffering, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_ignore_client_abort"),
+                LEVELS,
+                "on|off",
+                "off",
+                "Whether a passed request continues when its client disconnects",
+                |l, d, _| set(&mut l.forward($family).ignore_client_abort, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_pass_request_headers"),
+                LEVELS,
+                "on|off",
+                "on",
+                "Whether the fields of a request are passed on",
+                |l, d, _| set(&mut l.forward($family).pass_request_headers, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_pass_request_body"),
+                LEVELS,
+                "on|off",
+                "on",
+                "Whether the body of a request is passed on",
+                |l, d, _| set(&mut l.forward($family).pass_request_body, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_force_ranges"),
+                LEVELS,
+                "on|off",
+                "off",
+                "Whether ranges are served whatever `Accept-Ranges` of the server says",
+                |l, d, _| set(&mut l.forward($family).force_ranges, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_limit_rate"),
+                LEVELS,
+                "rate",
+                "0",
+                "The rate in bytes per second at which an answer is read; 0 for no limit",
+                |l, d, _| set(&mut l.forward($family).read_rate, d.size(0)),
             ),
             silent(
                 concat!($prefix, "_busy_buffers_size"),
@@ -247,10 +257,15 @@ macro_rules! rows {
     };
 }
 
-pub(super) const PROXY: &[Row] = rows!("proxy", Family::Proxy);
-pub(super) const FASTCGI: &[Row] = rows!("fastcgi", Family::FastCgi);
-pub(super) const SCGI: &[Row] = rows!("scgi", Family::Scgi);
-pub(super) const UWSGI: &[Row] = rows!("uwsgi", Family::Uwsgi);
+pub(super) const PROXY: &[Row] = servers!("proxy", Family::Proxy);
+pub(super) const FASTCGI: &[Row] = servers!("fastcgi", Family::FastCgi);
+pub(super) const SCGI: &[Row] = servers!("scgi", Family::Scgi);
+pub(super) const UWSGI: &[Row] = servers!("uwsgi", Family::Uwsgi);
+pub(super) const GRPC: &[Row] = servers!("grpc", Family::Grpc);
+pub(super) const PROXY_BUFFERS: &[Row] = buffers!("proxy", Family::Proxy);
+pub(super) const FASTCGI_BUFFERS: &[Row] = buffers!("fastcgi", Family::FastCgi);
+pub(super) const SCGI_BUFFERS: &[Row] = buffers!("scgi", Family::Scgi);
+pub(super) const UWSGI_BUFFERS: &[Row] = buffers!("uwsgi", Family::Uwsgi);
 
 fn next_upstream(forward: &mut Forward, d: &Directive<'_>) -> Result<(), Fault> {
     let mut conditions = Vec::new();
@@ -287,8 +302,12 @@ fn list(names: &mut Vec<Box<str>>, is_first: bool, d: &Directive<'_>) -> Result<
 }
 
 fn ignore(l: &mut Level, family: Family, d: &Directive<'_>) -> Result<(), Fault> {
-    let mut accel = IgnoredAccel::default();
-    let mut cache = Ignored::default();
+    // Several of them at one level are one list.
+    let (mut accel, mut cache) = if d.is_first_of(l) {
+        (IgnoredAccel::default(), Ignored::default())
+    } else {
+        (l.forward(family).ignored, super::cache::rules(l, family).ignored)
+    };
     for word in d.args() {
         match d.text(word)?.to_ascii_lowercase().as_str() {
             "x-accel-redirect" => accel.redirect = true,
@@ -338,15 +357,25 @@ pub(super) fn pass(
         PassTo::Computed(d.template(word, s)?)
     } else {
         let (scheme, rest) = match text.split_once("://") {
-            Some((scheme, rest)) if family == Family::Uwsgi => (Some(scheme), rest),
-            _ => (None, text),
+            Some((scheme, rest)) if matches!(family, Family::Uwsgi | Family::Grpc) => {
+                (scheme.to_ascii_lowercase(), rest)
+            }
+            _ => (String::new(), text),
         };
-        let is_tls = match scheme {
-            None | Some("uwsgi") => false,
-            Some("suwsgi") => true,
-            Some(_) => return Err(d.invalid(word, "has an unknown scheme")),
+        let is_tls = match (family, &*scheme) {
+            (_, "") | (Family::Uwsgi, "uwsgi") | (Family::Grpc, "grpc") => false,
+            (Family::Uwsgi, "suwsgi") | (Family::Grpc, "grpcs") => true,
+            _ => return Err(d.invalid(word, "has an unknown scheme")),
         };
-        PassTo::Named(destination(s, word, rest, is_tls, None)?)
+        if family == Family::Grpc && !rest.starts_with("unix:") && rest.contains('/') {
+            return Err(Fault::at(word, "\"grpc_pass\" cannot have URI part"));
+        }
+        let mut to = destination(s, word, rest, is_tls, None)?;
+        if family == Family::Grpc && rest.starts_with("unix:") {
+            // As nginx calls such a server.
+            to.host = "localhost".into();
+        }
+        PassTo::Named(to)
     };
     l.pass = Some((family, to));
     Ok(())
@@ -367,6 +396,7 @@ const fn pass_name(family: Family) -> &'static str {
         Family::FastCgi => "fastcgi_pass",
         Family::Scgi => "scgi_pass",
         Family::Uwsgi => "uwsgi_pass",
+        Family::Grpc => "grpc_pass",
     }
 }
 
@@ -393,4 +423,53 @@ pub(super) fn destination(
 pub(super) fn may_have_uri(l: &Level) -> bool {
     let is_plain = matches!(l.matches, LocationMatch::Exact(_) | LocationMatch::Prefix { .. });
     is_plain && l.context == super::Context::Location
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::{Config, PassTo};
+    use crate::source::Memory;
+    use crate::{Options, load};
+
+    fn loaded(location: &str) -> Result<Config, String> {
+        let text = format!("http {{ server {{ listen 80; location / {{ {location} }} }} }}");
+        let outcome =
+            load("/c.conf".as_ref(), &Options::new("/"), &Memory::of("/c.conf", text.as_str()));
+        let said: String = outcome.reports.iter().map(|report| report.render(false)).collect();
+        outcome.config.ok_or(said)
+    }
+
+    #[test]
+    fn grpc_pass_names_a_server_and_nothing_else() {
+        for (address, host, is_tls) in [
+            ("127.0.0.1:9", "127.0.0.1:9", false),
+            ("grpc://127.0.0.1:9", "127.0.0.1:9", false),
+            ("GRPCS://127.0.0.1:9", "127.0.0.1:9", true),
+            ("grpc://unix:/run/x.sock", "localhost", false),
+        ] {
+            let config = loaded(&format!("grpc_pass {address};")).expect("sound");
+            let passes =
+                config.http.locations.iter().find_map(|location| location.settings.pass.as_ref());
+            let pass = passes.expect("it passes");
+            let PassTo::Named(to) = &pass.to else { panic!("{address} has no variables") };
+            assert_eq!((&*to.host, to.is_tls), (host, is_tls), "{address}");
+            let forward = &pass.forward;
+            assert!(forward.is_http2() && forward.pass_trailers && !forward.request_buffering);
+            assert!(forward.pass_request_headers && forward.pass_request_body);
+        }
+        for (location, expected) in [
+            ("grpc_pass http://127.0.0.1:9;", "has an unknown scheme"),
+            ("grpc_pass 127.0.0.1:9/x;", "cannot have URI part"),
+            ("grpc_pass 127.0.0.1;", "no port in upstream"),
+            (
+                "grpc_pass 127.0.0.1:9; proxy_pass http://127.0.0.1:9;",
+                "passed to another server here",
+            ),
+            ("grpc_buffering on;", "unknown directive"),
+            ("proxy_http_version 3;", "must be \"1.0\", \"1.1\" or \"2\""),
+        ] {
+            let said = loaded(location).expect_err(location);
+            assert!(said.contains(expected), "{location}: {said}");
+        }
+    }
 }

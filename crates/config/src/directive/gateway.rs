@@ -65,6 +65,21 @@ pub(super) const FASTCGI: &[Row] = &[
         },
     ),
     active(
+        "fastcgi_catch_stderr",
+        LEVELS,
+        "text",
+        "",
+        "Text in what an application says for the error log that makes its answer an error (502)",
+        |l, d, _| {
+            let is_first = d.is_first_of(l);
+            let texts = &mut l.forward(Family::FastCgi).caught;
+            let before = if is_first { &[] } else { &**texts };
+            *texts = before.iter().cloned().chain([Box::from(&*d.arg(0).text)]).collect();
+            Ok(())
+        },
+    )
+    .repeated(),
+    active(
         "fastcgi_keep_conn",
         LEVELS,
         "on|off",

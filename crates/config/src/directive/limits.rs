@@ -112,8 +112,17 @@ pub(super) const ROWS: &[Row] = &[
     .in_stream(),
 ];
 
-/// Reads `limit_req_zone` or `limit_conn_zone`, which are known before anything else of `http`.
-pub(crate) fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+/// Reads what is known before anything else of `http`: zones and stores.
+pub(crate) fn read(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    match d.row.name {
+        "limit_store_failure" => store_failure(d, s),
+        "ssl_session_ticket_store" => ticket_store(d, s),
+        _ => zone(d, s),
+    }
+}
+
+/// Reads `limit_req_zone` or `limit_conn_zone`.
+fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     let is_rate = d.row.name == "limit_req_zone";
     let key = d.template(d.arg(0), s)?;
     let mut place = None;
@@ -147,13 +156,20 @@ pub(crate) fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
 }
 
 /// Reads `limit_store_failure`, which is known before the zones.
-pub(crate) fn store_failure(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+fn store_failure(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     s.store_failure = match &*d.arg(0).text {
         b"local" => StoreFailure::Local,
         b"allow" => StoreFailure::Allow,
         b"deny" => StoreFailure::Deny,
         _ => return Err(d.invalid(d.arg(0), "must be \"local\", \"allow\" or \"deny\"")),
     };
+    Ok(())
+}
+
+/// Reads `ssl_session_ticket_store`.
+fn ticket_store(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    s.ticket_store = Some(store_url(word, d.text(word)?)?.to_owned());
     Ok(())
 }
 

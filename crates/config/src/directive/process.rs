@@ -129,6 +129,20 @@ const BUILT_IN: &[&str] = &[
     "http_stub_status",
     "http_secure_link",
     "http_upload",
+    "http_addition",
+    "http_auth_request",
+    "http_dav_ext",
+    "http_gunzip",
+    "http_random_index",
+    "http_realip",
+    "http_slice",
+    "http_ssl",
+    "http_sub",
+    "http_v2",
+    "stream",
+    "stream_realip",
+    "stream_ssl",
+    "stream_ssl_preread",
 ];
 
 /// A script that waits for the server to go into the background would wait for ever: the warning says why.

@@ -1,12 +1,12 @@
-//! `proxy_pass`: requests are passed on by HTTP; what is changed in them and in their answers.
+//! `proxy_pass`, `grpc_pass`: requests are passed on by HTTP; what is changed in them and in their answers.
 
 use std::sync::Arc;
 
 use sekisho_http::Version;
 use sekisho_upstream::rewrite::CookieFlags;
 
-use super::forward::{destination, may_have_uri, only_one};
-use super::{LEVELS, LOCATION_IF, Row, active, silent};
+use super::forward::{destination, may_have_uri, only_one, pass};
+use super::{LEVELS, LOCATION_IF, Row, active, set, silent};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{CookieName, CookieRule, Family, Forward, PassTo, Rename};
 use crate::names::regex_of;
@@ -24,14 +24,15 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "proxy_http_version",
         LEVELS,
-        "1.0|1.1",
+        "1.0|1.1|2",
         "1.1",
         "The HTTP version of requests to servers",
         |l, d, _| {
             l.forward(Family::Proxy).http_version = match &*d.arg(0).text {
                 b"1.0" => Version::Http10,
                 b"1.1" => Version::Http11,
-                _ => return Err(d.invalid(d.arg(0), "must be \"1.0\" or \"1.1\"")),
+                b"2" | b"2.0" => Version::Http2,
+                _ => return Err(d.invalid(d.arg(0), "must be \"1.0\", \"1.1\" or \"2\"")),
             };
             Ok(())
         },
@@ -41,16 +42,18 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "field value",
         "",
-        "A field of passed requests that replaces the client's; an empty value removes it",
-        |l, d, s| {
-            let name: Box<str> = d.text(d.arg(0))?.into();
-            let value = d.template(d.arg(1), s)?;
-            let is_first = d.is_first_of(l);
-            push(&mut l.forward(Family::Proxy).set_headers, is_first, (name, value));
-            Ok(())
-        },
+        SET_HEADER,
+        |l, d, s| set_header(l, d, s, Family::Proxy),
     )
     .repeated(),
+    active(
+        "proxy_pass_trailers",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether fields that follow the body of an answer are passed to clients; over HTTP/1.1 a server sends them only if `proxy_set_header TE trailers` asks for them",
+        |l, d, _| set(&mut l.forward(Family::Proxy).pass_trailers, d.flag()),
+    ),
     active(
         "proxy_method",
         LEVELS,
@@ -120,6 +123,39 @@ pub(super) const ROWS: &[Row] = &[
     silent("proxy_headers_hash_max_size", LEVELS, "size", "Tables grow as needed"),
     silent("proxy_headers_hash_bucket_size", LEVELS, "size", "Tables grow as needed"),
 ];
+
+pub(super) const GRPC: &[Row] = &[
+    active(
+        "grpc_pass",
+        LOCATION_IF,
+        "address",
+        "",
+        "Passes requests to a gRPC server or group by HTTP/2: host and port, or `unix:` and a path, with `grpc://` or `grpcs://` before it",
+        |l, d, s| pass(l, d, s, Family::Grpc),
+    ),
+    active("grpc_set_header", LEVELS, "field value", "", SET_HEADER, |l, d, s| {
+        set_header(l, d, s, Family::Grpc)
+    })
+    .repeated(),
+    silent("grpc_headers_hash_max_size", LEVELS, "size", "Tables grow as needed"),
+    silent("grpc_headers_hash_bucket_size", LEVELS, "size", "Tables grow as needed"),
+];
+
+const SET_HEADER: &str =
+    "A field of passed requests that replaces the client's; an empty value removes it";
+
+fn set_header(
+    l: &mut Level,
+    d: &Directive<'_>,
+    s: &Scope<'_>,
+    family: Family,
+) -> Result<(), Fault> {
+    let name: Box<str> = d.text(d.arg(0))?.into();
+    let value = d.template(d.arg(1), s)?;
+    let is_first = d.is_first_of(l);
+    push(&mut l.forward(family).set_headers, is_first, (name, value));
+    Ok(())
+}
 
 /// Adds to a list that replaces the inherited one.
 fn push<T: Clone>(list: &mut Arc<[T]>, is_first: bool, value: T) {
@@ -219,7 +255,8 @@ fn renamed(d: &Directive<'_>, s: &Scope<'_>, leading: &[u8]) -> Result<Option<Re
     match d.args() {
         [word] if &*word.text == b"off" => Ok(None),
         [from, to] => {
-            let to = d.template(to, s)?;
+            let text = to.text.strip_prefix(leading).unwrap_or(&to.text);
+            let to = d.template_of(to, text, s)?;
             Ok(Some(match &*from.text {
                 [b'~', b'*', source @ ..] => Rename::Pattern(regex_of(from, source, true)?, to),
                 [b'~', source @ ..] => {

@@ -262,6 +262,12 @@ fn invalid((word, text): Piece<'_>) -> Fault {
 /// The variable that a condition begins with: one name, nothing around it.
 fn tested((word, text): Piece<'_>, s: &Scope<'_>) -> Result<Variable, Fault> {
     let name = String::from_utf8_lossy(text.get(1..).unwrap_or_default());
+    // All of it is the name here: `if ($arg_go-get)`.
+    let is_given = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if (name.starts_with("arg_") || name.starts_with("cookie_")) && name.bytes().all(is_given) {
+        return variable(&name, &s.names)
+            .map_err(|bad| Fault::at(word, bad.message).help(bad.help));
+    }
     if !is_name(&name) {
         let fault = Fault::at(word, format!("unknown \"{name}\" variable"));
         let is_number = name.bytes().all(|byte| byte.is_ascii_digit());

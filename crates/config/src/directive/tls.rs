@@ -1,11 +1,12 @@
 //! TLS. Names and meanings are nginx's; what OpenSSL alone knows is mapped to what there is, or warned of.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Contexts, HTTP_SERVER, MAIN, Row, STREAM_LEVELS, active, set, warned};
+use super::{Contexts, HTTP, HTTP_SERVER, MAIN, Row, STREAM_LEVELS, active, nothing, set, warned};
 use crate::cipher;
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::{Tls, TlsVersions, VerifyClient};
+use crate::model::{Pem, PemCache, Tls, TlsVersions, VerifyClient};
 use crate::parse::Word;
 
 /// nginx reckons with 4000 sessions in a megabyte.
@@ -22,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "file",
         "",
-        "A certificate with the chain to its authority (PEM); more than one for different kinds of keys",
+        "A certificate with the chain to its authority (PEM); more than one for different kinds of keys. With variables it is read in each handshake; `data:` stands before the text itself",
         |l, d, s| {
             if !l.own.tls_lists.contains(d.row.name) {
                 Arc::make_mut(&mut l.tls).uses_acme.0 = false;
@@ -31,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
             if &*d.arg(0).text == b"$acme_certificate" {
                 Arc::make_mut(&mut l.tls).uses_acme.0 = true;
             } else {
-                list.push(pem_path(d, s)?);
+                list.push(pem(d, s)?);
             }
             Ok(())
         },
@@ -51,12 +52,24 @@ pub(super) const ROWS: &[Row] = &[
             if &*d.arg(0).text == b"$acme_certificate_key" {
                 Arc::make_mut(&mut l.tls).uses_acme.1 = true;
             } else {
-                list.push(pem_path(d, s)?);
+                list.push(pem(d, s)?);
             }
             Ok(())
         },
     )
     .repeated(),
+    active(
+        "ssl_certificate_cache",
+        PLACES,
+        "off|max=number [inactive=time] [valid=time]",
+        "off",
+        "Keeps certificates and keys that variables choose in memory, so many of them",
+        |l, d, _| {
+            let cache = pem_cache(d)?;
+            Arc::make_mut(&mut l.tls).certificate_cache = cache;
+            Ok(())
+        },
+    ),
     active(
         "ssl_password_file",
         PLACES,
@@ -134,6 +147,14 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| set(&mut Arc::make_mut(&mut l.tls).tickets, d.flag()),
     ),
     active(
+        "ssl_session_ticket_store",
+        HTTP,
+        "url",
+        "",
+        "Where servers share the keys of tickets (ours), a Redis or Valkey as for `limit_req_zone`: a session is resumed with any of them",
+        nothing,
+    ),
+    active(
         "ssl_session_ticket_key",
         PLACES,
         "file",
@@ -185,7 +206,7 @@ pub(super) const ROWS: &[Row] = &[
         "",
         "The authorities of client certificates (PEM); their names are sent to clients",
         |l, d, s| {
-            Arc::make_mut(&mut l.tls).client_certificate = Some(pem_path(d, s)?);
+            Arc::make_mut(&mut l.tls).client_certificate = Some(s.path_beside_main(&d.arg(0).text));
             Ok(())
         },
     ),
@@ -196,7 +217,7 @@ pub(super) const ROWS: &[Row] = &[
         "",
         "The authorities of client certificates (PEM); their names are not sent",
         |l, d, s| {
-            Arc::make_mut(&mut l.tls).trusted_certificate = Some(pem_path(d, s)?);
+            Arc::make_mut(&mut l.tls).trusted_certificate = Some(s.path_beside_main(&d.arg(0).text));
             Ok(())
         },
     ),
@@ -207,7 +228,7 @@ pub(super) const ROWS: &[Row] = &[
         "",
         "Revoked certificates of clients (PEM)",
         |l, d, s| {
-            Arc::make_mut(&mut l.tls).crl = Some(pem_path(d, s)?);
+            Arc::make_mut(&mut l.tls).crl = Some(s.path_beside_main(&d.arg(0).text));
             Ok(())
         },
     ),
@@ -233,8 +254,25 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
     active(
+        "ssl_alpn",
+        STREAM_LEVELS,
+        "protocol ...",
+        "",
+        "The protocols that a client may choose from (ALPN), the preferred one first; a client that wants others is refused",
+        |l, d, _| {
+            let names: Result<Vec<String>, Fault> =
+                d.args().iter().map(|word| Ok(d.text(word)?.to_owned())).collect();
+            let names = names?;
+            if let Some(at) = names.iter().position(|it| !(1..=255).contains(&it.len())) {
+                return Err(d.invalid(d.arg(at), "must have from 1 to 255 bytes"));
+            }
+            Arc::make_mut(&mut l.tls).alpn = names;
+            Ok(())
+        },
+    ),
+    active(
         "ssl_early_data",
-        PLACES,
+        HTTP_SERVER,
         "on|off",
         "off",
         "Takes requests that come with the first bytes of a resumed TLS 1.3 session; such a session is resumed once",
@@ -287,15 +325,45 @@ pub(super) const ROWS: &[Row] = &[
     warned("ssl_engine", MAIN, "device", "Not supported: keys are read from files"),
 ];
 
-/// A file beside the main one. Values that OpenSSL or variables would give are not supported.
-fn pem_path(d: &Directive<'_>, scope: &Scope<'_>) -> Result<std::path::PathBuf, Fault> {
+/// A file beside the main one, a text, or what variables say. Keys that OpenSSL gets from elsewhere are not supported.
+pub(super) fn pem(d: &Directive<'_>, scope: &Scope<'_>) -> Result<Pem, Fault> {
     let word = d.arg(0);
-    let is_other =
-        [&b"data:"[..], b"engine:", b"store:"].iter().any(|it| word.text.starts_with(it));
-    if is_other || word.text.contains(&b'$') {
+    if [&b"engine:"[..], b"store:"].iter().any(|it| word.text.starts_with(it)) {
         return Err(d.not_built(word));
     }
-    Ok(scope.path_beside_main(&word.text))
+    let folder = scope.path_beside_main(b"");
+    if word.text.contains(&b'$') {
+        return Ok(Pem::Computed { value: d.template(word, scope)?, folder });
+    }
+    Ok(Pem::of_value(&word.text, &folder))
+}
+
+/// `off|max=number [inactive=time] [valid=time]`
+pub(super) fn pem_cache(d: &Directive<'_>) -> Result<Option<PemCache>, Fault> {
+    let mut cache =
+        PemCache { max: 0, inactive: Duration::from_secs(10), valid: Duration::from_mins(1) };
+    for word in d.args() {
+        let text = d.text(word)?;
+        let time = |text| crate::value::time(text).map_err(|wrong| d.invalid(word, wrong));
+        match text.split_once('=') {
+            None if text == "off" && d.args().len() == 1 => return Ok(None),
+            Some(("max", text)) => {
+                let max = crate::value::number(text).map_err(|wrong| d.invalid(word, wrong))?;
+                cache.max = max.min(1 << 16) as usize;
+            }
+            Some(("inactive", text)) => cache.inactive = time(text)?,
+            Some(("valid", text)) => cache.valid = time(text)?,
+            _ => {
+                let message = format!("invalid parameter \"{}\"", word.shown());
+                return Err(Fault::at(word, message));
+            }
+        }
+    }
+    if cache.max == 0 {
+        let message = format!("\"{}\" must have the \"max\" parameter", d.row.name);
+        return Err(Fault::new(message));
+    }
+    Ok(Some(cache))
 }
 
 /// A list whose first entry at a level replaces the inherited list.

@@ -1,9 +1,9 @@
-//! TLS to servers: `proxy_ssl_*` and `uwsgi_ssl_*`, by one description.
+//! TLS to servers: `proxy_ssl_*`, `uwsgi_ssl_*` and `grpc_ssl_*`, by one description.
 
 use std::sync::Arc;
 
+use super::tls::{pem, pem_cache};
 use super::{Contexts, LEVELS, Row, STREAM_LEVELS, active, set, silent};
-use crate::level::Fault;
 use crate::model::Family;
 
 macro_rules! rows {
@@ -23,14 +23,9 @@ macro_rules! rows {
                 "name",
                 "",
                 "The name that the certificate of a server must have; that of the address where it is not said",
-                |l, d, _| {
-                    let word = d.arg(0);
-                    if word.text.contains(&b'$') {
-                        let name = d.row.name;
-                        let message = format!("variables in \"{name}\" are not supported yet");
-                        return Err(Fault::at(word, message));
-                    }
-                    Arc::make_mut(&mut l.forward($family).tls).name = Some(Arc::from(&*word.text));
+                |l, d, s| {
+                    let name = d.template(d.arg(0), s)?;
+                    Arc::make_mut(&mut l.forward($family).tls).name = Some(name);
                     Ok(())
                 },
             ),
@@ -59,10 +54,10 @@ macro_rules! rows {
                 $places,
                 "file",
                 "",
-                "The client certificate for servers",
+                "The client certificate for servers; with variables it is read for each connection",
                 |l, d, s| {
-                    let path = s.path_beside_main(&d.arg(0).text);
-                    Arc::make_mut(&mut l.forward($family).tls).certificate = Some(path);
+                    let pem = if d.arg(0).text.is_empty() { None } else { Some(pem(d, s)?) };
+                    Arc::make_mut(&mut l.forward($family).tls).certificate = pem;
                     Ok(())
                 },
             ),
@@ -73,8 +68,44 @@ macro_rules! rows {
                 "",
                 "The key of that certificate",
                 |l, d, s| {
+                    let pem = if d.arg(0).text.is_empty() { None } else { Some(pem(d, s)?) };
+                    Arc::make_mut(&mut l.forward($family).tls).key = pem;
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_ssl_certificate_cache"),
+                $places,
+                "off|max=number [inactive=time] [valid=time]",
+                "off",
+                "Keeps client certificates and keys that variables choose in memory, so many of them",
+                |l, d, _| {
+                    let cache = pem_cache(d)?;
+                    Arc::make_mut(&mut l.forward($family).tls).certificate_cache = cache;
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_ssl_password_file"),
+                $places,
+                "file",
+                "",
+                "Passwords of an encrypted key, one in a line",
+                |l, d, s| {
                     let path = s.path_beside_main(&d.arg(0).text);
-                    Arc::make_mut(&mut l.forward($family).tls).key = Some(path);
+                    Arc::make_mut(&mut l.forward($family).tls).password_file = Some(path);
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_ssl_crl"),
+                $places,
+                "file",
+                "",
+                "Lists of revoked certificates (PEM)",
+                |l, d, s| {
+                    let path = s.path_beside_main(&d.arg(0).text);
+                    Arc::make_mut(&mut l.forward($family).tls).crl = Some(path);
                     Ok(())
                 },
             ),
@@ -101,3 +132,4 @@ const PLACES: Contexts = LEVELS.and(STREAM_LEVELS);
 
 pub(super) const PROXY: &[Row] = rows!("proxy", Family::Proxy, PLACES);
 pub(super) const UWSGI: &[Row] = rows!("uwsgi", Family::Uwsgi, LEVELS);
+pub(super) const GRPC: &[Row] = rows!("grpc", Family::Grpc, LEVELS);

@@ -13,6 +13,15 @@ use super::{Family, Template};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CacheId(pub u32);
 
+/// Which cache a location has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CacheChoice {
+    /// This one.
+    Named(CacheId),
+    /// The one whose name these variables say; none where they are empty or say `off`.
+    Computed(Template),
+}
+
 /// `proxy_cache_path` and its like: a folder of entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CachePath {
@@ -35,11 +44,13 @@ pub struct CachePath {
 #[expect(clippy::struct_excessive_bools, reason = "one for each switch of the language")]
 pub struct Caching {
     /// `_cache`; `None` for `off`.
-    pub cache: Option<CacheId>,
+    pub cache: Option<CacheChoice>,
     /// `_cache_key`
     pub key: Template,
     /// `_cache_valid`, `_cache_methods`, `_cache_min_uses`, and `_ignore_headers` as far as it is about caches.
     pub rules: Arc<StoreRules>,
+    /// `_cache_max_range_offset`
+    pub range_offset_max: Option<u64>,
     /// `_cache_bypass`
     pub bypass: Arc<[Template]>,
     /// `_no_cache`

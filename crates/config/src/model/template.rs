@@ -1,9 +1,11 @@
 //! Values with variables in them, in the finished configuration.
 
+use sekisho_http::ProxyValue;
+
 use super::{AssignedId, MapId};
 
 /// A value with variables in it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Template {
     /// The pieces in order; neighbouring literals have been joined.
     pub parts: Vec<Part>,
@@ -27,7 +29,7 @@ impl Template {
 }
 
 /// A piece of a [`Template`].
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Part {
     /// Text.
     Literal(Vec<u8>),
@@ -36,7 +38,7 @@ pub enum Part {
 }
 
 /// The variables there are; unknown names are configuration errors.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Variable {
     /// `$arg_name`
@@ -70,6 +72,8 @@ pub enum Variable {
     /// `$http_name`, kept as the field's name (`_` turned into `-`).
     Http(String),
     Http2,
+    /// Always empty: HTTP/3 is not supported yet.
+    Http3,
     Https,
     InvalidReferer,
     IsArgs,
@@ -93,6 +97,8 @@ pub enum Variable {
     ProxyPort,
     ProxyServerAddr,
     ProxyServerPort,
+    /// `$proxy_protocol_tlv_name`
+    ProxyValue(ProxyValue),
     QueryString,
     RealipRemoteAddr,
     RealipRemotePort,
@@ -138,7 +144,7 @@ pub enum Variable {
 }
 
 /// A variable about the first message of a TLS handshake that is passed on as it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "each is named as nginx names it, after `$ssl_preread_`")]
 pub enum PrereadVariable {
     AlpnProtocols,
@@ -147,7 +153,7 @@ pub enum PrereadVariable {
 }
 
 /// A variable about another server that was asked.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "each is named as nginx names it")]
 pub enum UpstreamVariable {
     Addr,
@@ -168,10 +174,12 @@ pub enum UpstreamVariable {
     ResponseLength,
     ResponseTime,
     Status,
+    /// `$upstream_trailer_name`, kept as the field's name.
+    Trailer(String),
 }
 
 /// What a connection does, as nginx counts it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "each is named as nginx names it, after `$connections_`")]
 pub enum ConnectionState {
     Active,
@@ -181,7 +189,7 @@ pub enum ConnectionState {
 }
 
 /// A variable about the encryption of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "each is named as nginx names it, after `$ssl_`")]
 pub enum TlsVariable {
     Alpn,

@@ -3,14 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::{Pem, PemCache};
+
 /// What a server says about TLS. Files are named, not read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a directive of its own")]
 pub struct Tls {
     /// `ssl_certificate`, in the order of the file.
-    pub certificates: Vec<PathBuf>,
+    pub certificates: Vec<Pem>,
     /// `ssl_certificate_key`: one for each certificate.
-    pub keys: Vec<PathBuf>,
+    pub keys: Vec<Pem>,
+    /// `ssl_certificate_cache`
+    pub certificate_cache: Option<PemCache>,
     /// `ssl_certificate $acme_certificate` and its key.
     pub uses_acme: (bool, bool),
     /// `ssl_password_file`
@@ -47,6 +51,8 @@ pub struct Tls {
     pub rejects: bool,
     /// `ssl_buffer_size`: how much plaintext a record may hold.
     pub record_bytes: usize,
+    /// `ssl_alpn`: the protocols of a server of `stream`.
+    pub alpn: Vec<String>,
     /// `ssl_early_data`
     pub early_data: bool,
     /// `ssl_stapling…`
@@ -94,6 +100,7 @@ impl Default for Tls {
         Self {
             certificates: Vec::new(),
             keys: Vec::new(),
+            certificate_cache: None,
             uses_acme: (false, false),
             password_file: None,
             versions: TlsVersions { tls12: false, tls13: false },
@@ -112,6 +119,7 @@ impl Default for Tls {
             crl: None,
             rejects: false,
             record_bytes: 0,
+            alpn: Vec::new(),
             early_data: false,
             stapling: Stapling::default(),
         }
@@ -128,8 +136,13 @@ impl Tls {
             &self.crl,
             &self.stapling.file,
         ];
-        let lists = [&self.certificates, &self.keys, &self.ticket_keys];
-        lists.into_iter().flatten().chain(single.into_iter().flatten())
+        let pairs = self.certificates.iter().chain(&self.keys).filter_map(Pem::file);
+        pairs.chain(&self.ticket_keys).chain(single.into_iter().flatten())
+    }
+
+    /// Whether it has neither a certificate nor refuses to have one.
+    pub fn is_bare(&self) -> bool {
+        self.certificates.is_empty() && !self.uses_acme.0 && !self.rejects
     }
 
     /// Whether clients are asked for a certificate.

@@ -12,7 +12,7 @@ use sekisho_upstream::retry::NextUpstream;
 use sekisho_upstream::rewrite::CookieFlags;
 use sekisho_upstream::{Method, PeerSettings, keepalive};
 
-use super::{Caching, Pattern, Resolver, Sticky, Template};
+use super::{Caching, Pattern, Pem, PemCache, Resolver, Sticky, Template};
 use crate::report::Span;
 
 /// An index into [`Http::upstreams`](super::Http::upstreams).
@@ -41,13 +41,13 @@ pub struct UpstreamGroup {
 }
 
 impl UpstreamGroup {
-    /// A group of one server, whose name is looked up.
+    /// A group of one server, whose name is looked up. As with nginx, each request tries its addresses anew.
     pub fn of_name(name: &str, place: UpstreamPlace) -> Self {
         Self {
             name: name.to_owned(),
             is_declared: false,
             servers: vec![UpstreamServer {
-                peer: PeerSettings::new(name),
+                peer: PeerSettings { max_fails: 0, ..PeerSettings::new(name) },
                 place,
                 addresses: Vec::new(),
                 is_resolved: true,
@@ -133,11 +133,12 @@ pub enum Family {
     FastCgi,
     Scgi,
     Uwsgi,
+    Grpc,
 }
 
 impl Family {
     /// Every one.
-    pub const ALL: [Self; 4] = [Self::Proxy, Self::FastCgi, Self::Scgi, Self::Uwsgi];
+    pub const ALL: [Self; 5] = [Self::Proxy, Self::FastCgi, Self::Scgi, Self::Uwsgi, Self::Grpc];
 
     /// What its directives begin with, and its scheme in the error log, except for HTTP.
     pub const fn name(self) -> &'static str {
@@ -146,11 +147,12 @@ impl Family {
             Self::FastCgi => "fastcgi",
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
+            Self::Grpc => "grpc",
         }
     }
 }
 
-/// `proxy_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`: requests of a location are another server's.
+/// `proxy_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, `grpc_pass`: requests of a location are another server's.
 #[derive(Clone, Debug)]
 pub struct Pass {
     /// The protocol.
@@ -187,7 +189,8 @@ pub struct Destination {
     pub uri: Option<Box<[u8]>>,
 }
 
-/// How requests are passed, and answers are given back: what `proxy_*` says, and `fastcgi_*`, `scgi_*` and `uwsgi_*`.
+/// How requests are passed, and answers are given back: what `proxy_*` says, and `fastcgi_*`,
+/// `scgi_*`, `uwsgi_*` and `grpc_*`.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each switch of the language")]
 pub struct Forward {
@@ -231,13 +234,15 @@ pub struct Forward {
     pub bind: Option<Template>,
     /// `_socket_keepalive`
     pub socket_keepalive: bool,
-    /// `proxy_http_version`
+    /// `proxy_http_version`; HTTP/2 for `grpc_pass`.
     pub http_version: Version,
+    /// `proxy_pass_trailers`; what follows a body of `grpc_pass` is always passed on.
+    pub pass_trailers: bool,
     /// `proxy_method`
     pub method: Option<Template>,
     /// `proxy_set_body`
     pub set_body: Option<Template>,
-    /// `proxy_set_header`
+    /// `proxy_set_header`, `grpc_set_header`
     pub set_headers: Arc<[(Box<str>, Template)]>,
     /// `proxy_redirect`; `None` for `off`.
     pub redirects: Arc<[Rename]>,
@@ -253,11 +258,13 @@ pub struct Forward {
     pub index: Arc<[u8]>,
     /// `fastcgi_split_path_info`
     pub split_path_info: Option<Arc<Pattern>>,
+    /// `fastcgi_catch_stderr`
+    pub caught: Arc<[Box<[u8]>]>,
     /// `fastcgi_keep_conn`
     pub keep_conn: bool,
     /// `uwsgi_modifier1`, `uwsgi_modifier2`
     pub modifiers: (u8, u8),
-    /// `proxy_ssl_*`, `uwsgi_ssl_*`
+    /// `proxy_ssl_*`, `uwsgi_ssl_*`, `grpc_ssl_*`
     pub tls: Arc<UpstreamTls>,
 }
 
@@ -286,6 +293,7 @@ impl Default for Forward {
             bind: None,
             socket_keepalive: false,
             http_version: Version::Http10,
+            pass_trailers: false,
             method: None,
             set_body: None,
             set_headers: Arc::default(),
@@ -296,10 +304,33 @@ impl Default for Forward {
             params: Arc::default(),
             index: Arc::default(),
             split_path_info: None,
+            caught: Arc::default(),
             keep_conn: false,
             modifiers: (0, 0),
             tls: Arc::default(),
         }
+    }
+}
+
+impl Forward {
+    /// The ground of a family: what no directive of it changes.
+    pub fn of(family: Family) -> Self {
+        match family {
+            // Both directions of a call go on at the same time, and a call without its trailers has no result.
+            Family::Grpc => Self {
+                http_version: Version::Http2,
+                pass_trailers: true,
+                pass_request_headers: true,
+                pass_request_body: true,
+                ..Self::default()
+            },
+            Family::Proxy | Family::FastCgi | Family::Scgi | Family::Uwsgi => Self::default(),
+        }
+    }
+
+    /// Whether servers are spoken to in HTTP/2.
+    pub const fn is_http2(&self) -> bool {
+        matches!(self.http_version, Version::Http2)
     }
 }
 
@@ -351,15 +382,21 @@ pub struct UpstreamTls {
     /// `proxy_ssl_server_name`
     pub sends_name: bool,
     /// `proxy_ssl_name`; `None` for `$proxy_host`.
-    pub name: Option<Arc<[u8]>>,
+    pub name: Option<Template>,
     /// `proxy_ssl_verify`
     pub verify: bool,
     /// `proxy_ssl_trusted_certificate`
     pub trusted: Option<PathBuf>,
     /// `proxy_ssl_certificate`, `proxy_ssl_certificate_key`
-    pub certificate: Option<PathBuf>,
+    pub certificate: Option<Pem>,
     /// `proxy_ssl_certificate_key`
-    pub key: Option<PathBuf>,
+    pub key: Option<Pem>,
+    /// `proxy_ssl_certificate_cache`
+    pub certificate_cache: Option<PemCache>,
+    /// `proxy_ssl_password_file`
+    pub password_file: Option<PathBuf>,
+    /// `proxy_ssl_crl`
+    pub crl: Option<PathBuf>,
     /// `proxy_ssl_session_reuse`
     pub reuses_sessions: bool,
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::level::{Own, Scope};
 use crate::listen::ListenLine;
-use crate::model::{Listen, ListenAddress, ListenOptions, ServerId, ServerName};
+use crate::model::{Listen, ListenAddress, ListenOptions, ServerId, ServerName, Tls};
 use crate::parse::Node;
 use crate::report::{Report, Span};
 
@@ -24,11 +24,22 @@ struct Gathered {
     default_from: Option<Span>,
     /// Every name of every server here, and where it stands.
     names: HashMap<String, Span>,
+    /// Servers without a certificate, and their `listen`.
+    bare: Vec<(ServerId, Span)>,
+    /// Servers that reject handshakes.
+    rejecting: HashSet<ServerId>,
 }
 
 impl Listens {
     /// Puts a server behind its addresses.
-    pub(super) fn add(&mut self, scope: &mut Scope<'_>, server: ServerId, node: &Node, own: &Own) {
+    pub(super) fn add(
+        &mut self,
+        scope: &mut Scope<'_>,
+        server: ServerId,
+        node: &Node,
+        own: &Own,
+        tls: &Tls,
+    ) {
         let names = names_of(scope, node, own);
         let mut has_conflict = false;
         for (line, span) in &own.listens {
@@ -37,6 +48,11 @@ impl Listens {
                 let gathered = self.at(address, server);
                 if !gathered.take(scope, server, line, at) {
                     continue;
+                }
+                if tls.is_bare() {
+                    gathered.bare.push((server, at));
+                } else if tls.certificates.is_empty() && !tls.uses_acme.0 {
+                    gathered.rejecting.insert(server);
                 }
                 // One conflict for each server says enough.
                 for (name, at) in &names {
@@ -69,13 +85,16 @@ impl Listens {
                 options_from: None,
                 default_from: None,
                 names: HashMap::new(),
+                bare: Vec::new(),
+                rejecting: HashSet::new(),
             });
         }
         &mut self.list[at]
     }
 
     /// The finished list, in the order in which the addresses were first said.
-    pub(super) fn finish(self) -> Vec<Listen> {
+    pub(super) fn finish(self, scope: &mut Scope<'_>) -> Vec<Listen> {
+        self.check_certificates(scope);
         let mut all: Vec<Listen> = self.list.into_iter().map(|gathered| gathered.listen).collect();
         for listen in &mut all {
             if matches!(listen.address, ListenAddress::Unix(_)) {
@@ -84,6 +103,27 @@ impl Listens {
             }
         }
         all
+    }
+
+    /// Where connections are encrypted, the default server needs a certificate. The others may do without: clients see
+    /// that of the default one, unless it rejects them.
+    fn check_certificates(&self, scope: &mut Scope<'_>) {
+        let mut reported = HashSet::new();
+        for Gathered { listen, bare, rejecting, .. } in &self.list {
+            let default = listen.default_server;
+            let others = rejecting.contains(&default);
+            let missing = bare.iter().filter(|(server, _)| others || *server == default);
+            for (server, at) in missing.filter(|_| listen.options.tls) {
+                if !reported.insert(*server) {
+                    continue;
+                }
+                let message =
+                    "no \"ssl_certificate\" is defined for the \"listen … ssl\" directive";
+                let help = "name a certificate and its key, or say \"ssl_reject_handshake on\"";
+                let report = Report::error(scope.files, *at, message);
+                scope.reports.push(report.help(help.to_owned()));
+            }
+        }
     }
 }
 

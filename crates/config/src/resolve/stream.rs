@@ -32,7 +32,7 @@ impl Walk<'_> {
         stream.zones = std::mem::take(&mut scope.zones);
         stream.upstreams = std::mem::take(&mut scope.upstreams);
         (scope.names, scope.formats, scope.bad_formats, scope.zones, scope.upstreams) = outer;
-        stream.listens = std::mem::replace(&mut self.listens, http_listens).finish();
+        stream.listens = std::mem::replace(&mut self.listens, http_listens).finish(&mut self.scope);
         for listen in &mut stream.listens {
             // A server may be the first to speak: nobody waits for the client's first bytes.
             listen.options.deferred.get_or_insert(false);
@@ -79,7 +79,7 @@ impl Walk<'_> {
         level.finish();
         let own = std::mem::take(&mut level.own);
         self.check_tls(&level, &own, node);
-        self.listens.add(&mut self.scope, id, node, &own);
+        self.listens.add(&mut self.scope, id, node, &own, &level.tls);
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.http.servers.push(Server {
             names: own.server_names.into_iter().map(|(name, _)| name).collect(),

@@ -69,18 +69,6 @@ impl Walk<'_> {
     pub(super) fn check_tls(&mut self, level: &Level, own: &Own, node: &Node) {
         let tls = &level.tls;
         let said = |name: &str| level.seen.get(name).copied().unwrap_or(node.name.span);
-        let first = own.listens.iter().find(|(line, _)| line.options.tls);
-        if let Some((_, span)) = first
-            && tls.certificates.is_empty()
-            && !tls.uses_acme.0
-            && !tls.rejects
-        {
-            let message = "no \"ssl_certificate\" is defined for the \"listen … ssl\" directive";
-            let span = span.unwrap_or(node.name.span);
-            let help = "name a certificate and its key, or say \"ssl_reject_handshake on\"";
-            let report = Report::error(self.scope.files, span, message);
-            self.scope.reports.push(report.help(help.to_owned()));
-        }
         if tls.uses_acme.0 != tls.uses_acme.1 {
             let message = "\"$acme_certificate\" and \"$acme_certificate_key\" go together";
             self.error(said("ssl_certificate"), message);
@@ -91,18 +79,18 @@ impl Walk<'_> {
         if let Some(certificate) = tls.certificates.get(tls.keys.len()) {
             let message = format!(
                 "no \"ssl_certificate_key\" is defined for certificate \"{}\"",
-                certificate.display()
+                certificate.shown().display()
             );
             self.error(said("ssl_certificate"), message);
         }
         if let Some(key) = tls.keys.get(tls.certificates.len()) {
             let message =
-                format!("no \"ssl_certificate\" is defined for key \"{}\"", key.display());
+                format!("no \"ssl_certificate\" is defined for key \"{}\"", key.shown().display());
             self.error(said("ssl_certificate_key"), message);
         }
         let needs_authority = matches!(tls.verify, VerifyClient::On | VerifyClient::Optional);
         let has_authority = tls.client_certificate.is_some() || tls.trusted_certificate.is_some();
-        if needs_authority && !has_authority {
+        if needs_authority && !has_authority && !tls.is_bare() {
             self.error(
                 said("ssl_verify_client"),
                 "no \"ssl_client_certificate\" for \"ssl_verify_client\"",

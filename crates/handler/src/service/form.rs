@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use sekisho_http::{Head, Method, Status};
+use sekisho_http::{Fields, Head, Method, Status};
 use sekisho_service::{Answer, Code};
 
 use crate::task::{Outbox, Progress};
@@ -159,7 +159,7 @@ impl Form {
             },
         );
         if self == Self::Grpc {
-            out.trailers = Some(Box::default());
+            out.trailers = Some(Fields::default());
         }
     }
 }

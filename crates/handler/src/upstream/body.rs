@@ -21,7 +21,7 @@ pub(super) enum Body {
     Stream(Length),
 }
 
-/// What of a streamed body is remembered for `$request_body`: all of it or nothing.
+/// What of a streamed body is remembered, for `$request_body` and for another server: all of it or nothing.
 #[derive(Debug, Default)]
 pub(super) struct Streamed {
     bytes: Vec<u8>,
@@ -29,14 +29,20 @@ pub(super) struct Streamed {
 }
 
 impl Streamed {
-    /// More of it; beyond `max` bytes it is forgotten.
-    pub(super) fn push(&mut self, bytes: &[u8], max: usize) {
+    /// More of it; beyond `max` bytes it is forgotten. Whether all of it is remembered.
+    pub(super) fn push(&mut self, bytes: &[u8], max: usize) -> bool {
         self.is_too_long |= self.bytes.len() + bytes.len() > max;
         if self.is_too_long {
             self.bytes = Vec::new();
         } else {
             self.bytes.extend_from_slice(bytes);
         }
+        !self.is_too_long
+    }
+
+    /// What is remembered.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// What there is of it.

@@ -11,7 +11,7 @@ mod write;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sekisho_config::{Caching, Family, Template};
+use sekisho_config::{CacheChoice, Caching, Family, Template};
 use sekisho_http::upstream::push_end_to_end;
 use sekisho_http::{Fields, Known, Method};
 use sekisho_upstream::cache::Key;
@@ -35,6 +35,8 @@ pub(super) struct Question {
     asked: Arc<Asked>,
     rules: Rc<Rules>,
     is_bypassed: bool,
+    /// The range that is asked for, where it is not to be cut of a whole answer.
+    far: Option<Rc<Fields>>,
 }
 
 impl Question {
@@ -47,6 +49,7 @@ impl Question {
             asked: Arc::clone(&self.asked),
             rules: Rc::clone(&self.rules),
             is_bypassed: self.is_bypassed,
+            far: self.far.clone(),
         }
     }
 }
@@ -55,22 +58,55 @@ impl Question {
 const CONDITIONS: [&str; 6] =
     ["If-Modified-Since", "If-Unmodified-Since", "If-None-Match", "If-Match", "Range", "If-Range"];
 
-/// What is asked of the cache of this location, if it has one; the plan becomes one for an answer that can be kept.
-pub(super) fn question(call: &Call<'_>, source: &Source<'_>, plan: &mut Plan) -> Option<Question> {
+/// The cache of a location, where it has one; an error is a name that no cache has.
+pub(super) fn cache_of(call: &Call<'_>, source: &Source<'_>) -> Result<Option<Arc<Cache>>, String> {
+    let settings = &call.table.location(call.route_state.location).settings;
+    let Some(pass) = settings.pass.as_deref() else { return Ok(None) };
+    match &pass.forward.caching.cache {
+        None => Ok(None),
+        Some(CacheChoice::Named(id)) => Ok(call.caches.get(id.0 as usize).cloned()),
+        Some(CacheChoice::Computed(template)) => {
+            let name = source.value(template);
+            if matches!(name.as_slice(), b"" | b"off") {
+                return Ok(None);
+            }
+            let found = call.caches.iter().find(|cache| cache.is_named(&name, pass.family));
+            let unknown = || format!("cache \"{}\" not found", name.escape_ascii());
+            found.cloned().map(Some).ok_or_else(unknown)
+        }
+    }
+}
+
+/// What is asked of the cache of this location; the plan becomes one for an answer that can be kept.
+pub(super) fn question(
+    call: &Call<'_>,
+    source: &Source<'_>,
+    cache: Arc<Cache>,
+    plan: &mut Plan,
+) -> Option<Question> {
     let settings = &call.table.location(call.route_state.location).settings;
     let pass = settings.pass.as_deref()?;
     let caching = &pass.forward.caching;
-    let cache = call.caches.get(caching.cache?.0 as usize)?;
     let method = call.route_state.method;
     if !caching.rules.has_method(method) {
         return None;
     }
     let is_set =
         |name: &str| pass.forward.set_headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
+    let range = call.request.head.known(Known::Range).unwrap_or_default();
+    let is_far =
+        !range.is_empty() && caching.range_offset_max.is_some_and(|max| begins_behind(range, max));
+    let mut far = Fields::default();
     for name in CONDITIONS {
+        let own = match pass.family {
+            Family::Proxy => name.to_owned(),
+            _ => format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_")),
+        };
+        if is_far && matches!(name, "Range" | "If-Range") && !is_set(name) {
+            plan.pairs.all(own.as_bytes()).for_each(|value| far.push(&own, value));
+        }
         if pass.family != Family::Proxy {
-            let param = format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_"));
-            plan.pairs.remove(&param);
+            plan.pairs.remove(&own);
         } else if !is_set(name) {
             plan.pairs.remove(name);
         }
@@ -95,11 +131,21 @@ pub(super) fn question(call: &Call<'_>, source: &Source<'_>, plan: &mut Plan) ->
         key: key.as_slice().into(),
     };
     Some(Question {
-        cache: Arc::clone(cache),
+        cache,
         key: Key::new(&key),
         caching: Arc::clone(caching),
         asked: Arc::new(Asked::new(&fields)),
         rules: Rc::new(rules),
         is_bypassed: says(&caching.bypass),
+        far: is_far.then(|| Rc::new(far)),
     })
+}
+
+/// Whether a range begins behind an offset, or at an unknown place; with an offset of 0 every one does.
+fn begins_behind(range: &[u8], max: u64) -> bool {
+    let Some(rest) = range.strip_prefix(b"bytes=") else { return false };
+    let first = rest.split(|byte| *byte == b'-').next().unwrap_or_default();
+    let start =
+        std::str::from_utf8(first).ok().and_then(|digits| digits.trim().parse::<u64>().ok());
+    max == 0 || start.is_none_or(|start| start > max)
 }

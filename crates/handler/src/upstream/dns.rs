@@ -17,6 +17,9 @@ const RESEND: Duration = Duration::from_secs(2);
 /// The most that a datagram brings: no larger size is offered (RFC 1035 §4.2.1), some servers send more.
 const DATAGRAM_BYTES: usize = 4096;
 
+/// How often a name may stand for another one that is asked for.
+const ALIASES_MAX: usize = 16;
+
 /// Why a name has no address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NoAddress {
@@ -69,8 +72,20 @@ pub(super) async fn look_up(resolver: &Resolver, name: &str) -> Result<Addresses
     found.ok_or(fault)
 }
 
-/// Asks one server after the other until one answers; the caller limits the time.
+/// The addresses of a name, or of the one that it stands for, where a server does not say both at once.
 async fn ask(resolver: &Resolver, name: &str, kind: Kind) -> Result<Addresses, NoAddress> {
+    let mut found = ask_for(resolver, name, kind).await?;
+    for _ in 0..ALIASES_MAX {
+        let Some(alias) = found.alias.take() else { return Ok(found) };
+        let ttl = found.ttl;
+        found = ask_for(resolver, &alias, kind).await?;
+        found.ttl = found.ttl.min(ttl);
+    }
+    Err(NoAddress::Fault(ResolveFault::NoSuchName))
+}
+
+/// Asks one server after the other until one answers; the caller limits the time.
+async fn ask_for(resolver: &Resolver, name: &str, kind: Kind) -> Result<Addresses, NoAddress> {
     let mut last = NoAddress::TimedOut;
     for server in resolver.servers.iter().cycle() {
         match timeout(RESEND, ask_one(*server, name, kind)).await {

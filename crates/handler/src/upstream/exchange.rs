@@ -52,7 +52,7 @@ impl Exchange {
     /// Over a new connection.
     pub(super) fn connected(stream: Stream, engine: Engine, work: Box<Work>, now: Moment) -> Self {
         let usage = Usage { requests: 0, opened: now };
-        Self::over(Connection { stream, engine, usage }, work)
+        Self::over(Connection { stream, engine, usage, unread: Vec::new() }, work)
     }
 
     /// Over a connection that was kept.
@@ -61,8 +61,9 @@ impl Exchange {
         Self::over(connection, work)
     }
 
-    fn over(connection: Connection, mut work: Box<Work>) -> Self {
+    fn over(mut connection: Connection, mut work: Box<Work>) -> Self {
         work.clear();
+        work.input.append(&mut connection.unread);
         Self {
             connection,
             work,
@@ -107,8 +108,11 @@ impl Exchange {
                 let _ = engine.end_body(&mut self.work.scratch, now);
                 return Ok(());
             }
-            self.body_at += bytes.len() as u64;
-            engine.body(bytes, &mut self.work.scratch, now);
+            let taken = engine.body(bytes, &mut self.work.scratch, now);
+            self.body_at += taken as u64;
+            if taken < bytes.len() {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -118,8 +122,7 @@ impl Exchange {
         if self.work.scratch.out.len() - self.work.sent >= OUT_BYTES {
             return 0;
         }
-        self.connection.engine.get_mut().body(bytes, &mut self.work.scratch, now);
-        bytes.len()
+        self.connection.engine.get_mut().body(bytes, &mut self.work.scratch, now)
     }
 
     /// The client has sent all of it.
@@ -243,6 +246,34 @@ impl Exchange {
                 Poll::Ready(Ok(Happened::Direct(count - behind)))
             }
         }
+    }
+
+    /// The exchange is over: what the engine has to say leaves if it can at once, and what has come behind the answer is
+    /// looked at, so that nothing of it is taken for the next one. The connection, if it may be used again.
+    pub(super) fn settle(mut self, now: Moment) -> (Option<Connection>, Box<Work>) {
+        let Work { scratch, input, taken, sent } = &mut *self.work;
+        let engine = self.connection.engine.get_mut();
+        loop {
+            let step = engine.receive(&input[*taken..], scratch, now);
+            *taken += step.taken;
+            if step.is_rest() {
+                break;
+            }
+        }
+        let is_kept = engine.is_reusable()
+            && !self.has_input_ended
+            && self.connection.stream.send_at_once(&scratch.out[*sent..]);
+        if is_kept {
+            engine.transmitted((scratch.out.len() - *sent) as u64, false, now);
+            self.connection.unread.extend_from_slice(&input[*taken..]);
+        }
+        (is_kept.then_some(self.connection), self.work)
+    }
+
+    /// The answer is not wanted any more. The same as [`Exchange::settle`] where the protocol can say so and go on.
+    pub(super) fn cancel(mut self, now: Moment) -> (Option<Connection>, Box<Work>) {
+        let can_go_on = self.connection.engine.get_mut().cancel(&mut self.work.scratch, now);
+        if can_go_on { self.settle(now) } else { (None, self.work) }
     }
 
     /// Whether more of the answer is to come for now.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use sekisho_config::{Family, HealthCheck, Level, MatchRules, Pattern};
+use sekisho_config::{Family, HealthCheck, Level, MatchRules, Pattern, Template};
 use sekisho_http::upstream::{Event, Request, ResponseHead};
 use sekisho_http::{Fields, Version};
 use sekisho_lifecycle::Moment;
@@ -62,7 +62,11 @@ impl Checks {
             let group = Arc::clone(groups.get(config.group.0 as usize)?);
             let secure = if config.is_tls {
                 let ready = tls.get(&config.forward.tls)?;
-                Some(Secure::new(ready, &config.forward.tls, config.host.as_bytes())?)
+                // There is no request: variables have no value.
+                let literal = |it: &Template| it.as_literal().unwrap_or_default().to_vec();
+                let (settings, host) = (&config.forward.tls, config.host.as_bytes());
+                let secure = Secure::new(ready, settings, host, Duration::ZERO, literal).ok()?;
+                Some(Secure { is_http2: config.forward.is_http2(), ..secure })
             } else {
                 None
             };
@@ -143,7 +147,7 @@ impl GroupChecks {
             Err(_) => return Err("connecting (timed out)".to_owned()),
         };
         let work = context.pools().borrow_work();
-        let engine = engine(Family::Proxy, forward);
+        let engine = engine(Family::Proxy, forward, self.secure.is_some());
         let exchange = Exchange::connected(stream, engine, work, context.now());
         let patience = forward.read_timeout.unwrap_or(TIMEOUT);
         match timeout(patience, self.exchange(exchange, context)).await {

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sekisho_config::{
-    Family, Forward, Part, Pass, PassTo, Resolver, Template, UpstreamPlace, Variable,
+    Family, Forward, Part, Pass, PassTo, Resolver, Template, UpstreamPlace, UpstreamTls, Variable,
 };
 use sekisho_gateway::push_http_params;
 use sekisho_http::target::split_authority;
@@ -15,6 +16,8 @@ use sekisho_upstream::rewrite::{TargetParts, upstream_target};
 
 use super::group::{Group, declared};
 use super::pool::Pools;
+use super::resolve::names_of;
+use super::tls::{Secure, UpstreamTlsConfigs};
 
 /// The request as it leaves, but for its body.
 #[derive(Debug, Default)]
@@ -79,6 +82,19 @@ impl Source<'_> {
         }
     }
 
+    /// How connections to this host are encrypted; an error says why they cannot be.
+    pub(super) fn secure(
+        &self,
+        configs: &UpstreamTlsConfigs,
+        settings: &UpstreamTls,
+        host: &[u8],
+    ) -> Result<Secure, String> {
+        let ready = configs.get(settings).ok_or("no settings for TLS")?;
+        let wall = self.request.wall;
+        let now = Duration::new(wall.unix_secs.max(0) as u64, wall.nanos);
+        Secure::new(ready, settings, host, now, |template| self.value(template))
+    }
+
     /// An address, with a port or without; `None` where the value is none.
     pub(super) fn address(&self, template: &Template) -> Option<SocketAddr> {
         let text = String::from_utf8(self.value(template)).ok()?;
@@ -118,7 +134,7 @@ impl Source<'_> {
             PassTo::Computed(template) => {
                 self.push_value(template, &mut computed);
                 let resolver = &self.table.location(self.route_state.location).settings.resolver;
-                let known = Known { groups, pools, resolver };
+                let known = Known { groups, resolver };
                 let (group, uri) = computed_group(pass.family, &computed, known, &mut plan)?;
                 (group, uri, uri.is_some())
             }
@@ -140,9 +156,9 @@ impl Source<'_> {
             push_origin(self.table, self.request, self.route_state, &mut plan.origin);
         }
         match pass.family {
-            Family::Proxy => {
+            Family::Proxy | Family::Grpc => {
                 self.target(pass, uri, is_computed, &mut plan.target);
-                self.fields(&pass.forward, &mut plan);
+                self.fields(pass.family, &pass.forward, &mut plan);
                 plan.version = Some(pass.forward.http_version);
             }
             Family::FastCgi | Family::Scgi | Family::Uwsgi => {
@@ -167,13 +183,14 @@ impl Source<'_> {
             path: &route_state.path,
             query: Some(&route_state.query),
             is_rewritten: route_state.is_moved,
+            is_in_place: route_state.is_rewritten,
             is_computed,
         };
         upstream_target(&parts, out);
     }
 
     /// The client's fields, and what `proxy_set_header` puts in their place.
-    fn fields(&self, forward: &Forward, plan: &mut Plan) {
+    fn fields(&self, family: Family, forward: &Forward, plan: &mut Plan) {
         let is_set = |name: &[u8]| {
             forward.set_headers.iter().any(|(set, _)| name.eq_ignore_ascii_case(set.as_bytes()))
         };
@@ -190,7 +207,18 @@ impl Source<'_> {
         if !forward.pass_request_headers {
             return;
         }
-        push_end_to_end(self.request.head, &mut plan.pairs, is_set);
+        let head = self.request.head;
+        push_end_to_end(head, &mut plan.pairs, is_set);
+        // A gRPC client that takes trailers says so, and its server wants to know it.
+        let wants_trailers = |value: &[u8]| {
+            let mut words = value.split(|byte| *byte == b',');
+            words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+        };
+        let mut said = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"te"));
+        if family == Family::Grpc && !is_set(b"te") && said.any(|(_, value)| wants_trailers(value))
+        {
+            plan.pairs.push(b"te", b"trailers");
+        }
     }
 
     fn params(&self, forward: &Forward, out: &mut Fields) {
@@ -213,7 +241,6 @@ impl Source<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) groups: &'a [Arc<Group>],
-    pub(super) pools: &'a Pools,
     pub(super) resolver: &'a Arc<Resolver>,
 }
 
@@ -240,6 +267,18 @@ fn computed_group<'c>(
             (rest, 443)
         }
         (Family::Proxy, ..) => return Err(wrong("invalid URL prefix")),
+        (Family::Grpc | Family::Uwsgi, ..) => {
+            let is_grpc = family == Family::Grpc;
+            let (clear, secured) =
+                if is_grpc { ("grpc://", "grpcs://") } else { ("uwsgi://", "suwsgi://") };
+            match (scheme(clear), scheme(secured)) {
+                (_, Some(rest)) => {
+                    plan.is_tls = true;
+                    (rest, 0)
+                }
+                (rest, None) => (rest.unwrap_or(text), 0),
+            }
+        }
         _ => (text, 0),
     };
     let (address, uri) = match family {
@@ -269,7 +308,7 @@ pub(super) fn group_at(address: &str, port: u16, known: Known<'_>) -> Result<Arc
         (_, Some(group)) => group,
         (UpstreamPlace::Tcp(host, port), None) if !known.resolver.servers.is_empty() => {
             let name = format!("{host}:{port}");
-            Group::of_names(address, known.pools.names_of(known.resolver, &name, host, *port))
+            Group::of_names(address, names_of(known.resolver, &name, host, *port))
         }
         (place, None) => {
             let host = match place {

@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use sekisho_config::Resolver;
 use sekisho_http::upstream::Scratch;
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::keepalive::{self, Usage};
@@ -14,13 +14,14 @@ use sekisho_upstream::keepalive::{self, Usage};
 use super::engine::Engine;
 use super::group::Group;
 use super::plan::Plan;
-use super::resolve::{HostNames, Names};
 use super::stream::Stream;
 
 /// How many sets of buffers are kept.
 const WORK_MAX: usize = 64;
 /// What is read at a time.
 pub(super) const INPUT_BYTES: usize = 16 * 1024;
+/// How often an idle connection is read before its server says too much.
+const IDLE_READS_MAX: usize = 16;
 /// Buffers that have grown beyond this are not kept.
 const KEEP_BYTES: usize = 64 * 1024;
 
@@ -30,6 +31,46 @@ pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) engine: Engine,
     pub(super) usage: Usage,
+    /// What has come and says nothing yet: a part of a frame that belongs to no request.
+    pub(super) unread: Vec<u8>,
+}
+
+impl Connection {
+    /// Whether it is still there while it carries no request. What a server sends meanwhile ends it, unless the protocol
+    /// has something to say between requests: that is answered.
+    fn is_usable(&mut self, now: Moment) -> bool {
+        if self.stream.is_idle() {
+            return true;
+        }
+        if !self.engine.get().is_attended_when_idle() {
+            return false;
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut scratch = Scratch::default();
+        for _ in 0..IDLE_READS_MAX {
+            self.unread.reserve(INPUT_BYTES);
+            match self.stream.read(&mut cx, &mut self.unread) {
+                Poll::Pending => {
+                    if self.unread.is_empty() {
+                        self.unread = Vec::new();
+                    }
+                    return true;
+                }
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0) | Err(_)) => return false,
+            }
+            let engine = self.engine.get_mut();
+            let step = engine.receive(&self.unread, &mut scratch, now);
+            self.unread.drain(..step.taken);
+            let is_sent = self.stream.send_at_once(&scratch.out);
+            engine.transmitted(scratch.out.len() as u64, false, now);
+            scratch.out.clear();
+            if !is_sent || !engine.is_reusable() {
+                return false;
+            }
+        }
+        false
+    }
 }
 
 /// The buffers of one exchange.
@@ -73,7 +114,6 @@ pub struct Pools {
     work: RefCell<Vec<Box<Work>>>,
     plans: RefCell<Vec<Plan>>,
     inputs: RefCell<Vec<Vec<u8>>>,
-    names: RefCell<HostNames>,
     random: Cell<u64>,
     is_watched: Cell<bool>,
 }
@@ -86,7 +126,6 @@ impl Pools {
             work: RefCell::default(),
             plans: RefCell::default(),
             inputs: RefCell::default(),
-            names: RefCell::default(),
             random: Cell::new(seed | 1),
             is_watched: Cell::new(false),
         })
@@ -100,17 +139,6 @@ impl Pools {
         x ^= x << 17;
         self.random.set(x);
         (x >> 32) as u32
-    }
-
-    /// What is known of a host that a request names.
-    pub(super) fn names_of(
-        &self,
-        resolver: &Arc<Resolver>,
-        name: &str,
-        host: &str,
-        port: u16,
-    ) -> Arc<Names> {
-        self.names.borrow_mut().of(resolver, name, host, port)
     }
 
     pub(super) fn borrow_work(&self) -> Box<Work> {
@@ -164,7 +192,7 @@ impl Pools {
         let mut groups = self.groups.borrow_mut();
         let (_, pool) = groups.get_mut(&PoolKey { group: group.serial, manner })?;
         while let Some((mut connection, usage)) = pool.take(peer, now) {
-            if connection.stream.is_idle() {
+            if connection.is_usable(now) {
                 connection.usage = usage;
                 return Some(connection);
             }
@@ -203,7 +231,7 @@ impl Pools {
         let mut groups = self.groups.borrow_mut();
         groups.retain(|_, (group, pool)| {
             pool.expire(now);
-            pool.remove(|_, connection| !connection.stream.is_idle());
+            pool.remove(|_, connection| !connection.is_usable(now));
             group.strong_count() > 0 && !pool.is_empty()
         });
         groups.values().filter_map(|(_, pool)| pool.next_deadline()).min()

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use super::group::Group;
 const STALE: Duration = Duration::from_secs(10);
 /// When a name that was not found is looked up again.
 const RETRY: Duration = Duration::from_secs(5);
-/// How many names of `proxy_pass` with variables a worker knows.
-const NAMES_MAX: usize = 1000;
+/// How many names of `proxy_pass` with variables are known.
+const NAMES_MAX: usize = 4096;
 
 /// A group, some of whose servers are names.
 #[derive(Debug)]
@@ -194,19 +194,19 @@ async fn refresh(asking: Asking, start: Moment) {
     names.set(addresses, failure, until);
 }
 
-/// The names that requests of a worker had in variables.
+/// The names that requests had in variables; all workers share them.
+static HOSTS: LazyLock<Mutex<HostNames>> = LazyLock::new(Mutex::default);
+
+/// What is known of a host that a request names; `name` is the host with its port.
+pub(super) fn names_of(resolver: &Arc<Resolver>, name: &str, host: &str, port: u16) -> Arc<Names> {
+    HOSTS.lock().unwrap_or_else(PoisonError::into_inner).of(resolver, name, host, port)
+}
+
 #[derive(Debug, Default)]
-pub(super) struct HostNames(HashMap<(Arc<Resolver>, Box<str>), Arc<Names>>);
+struct HostNames(HashMap<(Arc<Resolver>, Box<str>), Arc<Names>>);
 
 impl HostNames {
-    /// What is known of a host; `name` is the host with its port.
-    pub(super) fn of(
-        &mut self,
-        resolver: &Arc<Resolver>,
-        name: &str,
-        host: &str,
-        port: u16,
-    ) -> Arc<Names> {
+    fn of(&mut self, resolver: &Arc<Resolver>, name: &str, host: &str, port: u16) -> Arc<Names> {
         let key = (Arc::clone(resolver), name.to_ascii_lowercase().into_boxed_str());
         if let Some(known) = self.0.get(&key) {
             return Arc::clone(known);

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use sekisho_config::{Level, PassTo, StreamSettings};
+use sekisho_config::{Level, PassTo};
 use sekisho_http::upstream::{Failure, Phase};
 use sekisho_http::{Method as RequestMethod, Status};
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
@@ -25,7 +25,7 @@ use super::plan::{Known as Places, NoPlan, Source, group_at};
 use super::pool::Pools;
 use super::resolve::Known;
 use super::stream::{ConnectError, Connecting, Options, Stream, connect};
-use super::tls::{Secure, UpstreamTlsConfigs};
+use super::tls::UpstreamTlsConfigs;
 use super::words::Words;
 use crate::cgi::HandlerContext;
 use crate::task::UpstreamView;
@@ -102,18 +102,17 @@ impl ServerSide {
             return Err(Status::INTERNAL_SERVER_ERROR);
         };
         let source = Source { table, request, route_state };
-        let places = Places { groups, pools, resolver: &settings.resolver };
+        let places = Places { groups, resolver: &settings.resolver };
         let (group, host) = find(&source, &pass.to, places).map_err(|NoPlan(_, why)| {
             context.report(Level::Error, format_args!("{why}"));
             Status::INTERNAL_SERVER_ERROR
         })?;
         let forward = &pass.forward;
-        let secure = secure(stream, tls, &forward.tls, &host);
-        if stream.is_upstream_tls && secure.is_none() {
-            let host = host.escape_ascii();
-            context.report(Level::Error, format_args!("no name for TLS in upstream \"{host}\""));
-            return Err(Status::INTERNAL_SERVER_ERROR);
-        }
+        let secure = stream.is_upstream_tls.then(|| source.secure(tls, &forward.tls, &host));
+        let secure = secure.transpose().map_err(|why| {
+            context.report(Level::Error, format_args!("{why}"));
+            Status::INTERNAL_SERVER_ERROR
+        })?;
         let key = Key::new(&source, &group, now);
         let rules = Rules { next: forward.next_upstream, connect_timeout: forward.connect_timeout };
         let selection = key.select(&group);
@@ -447,14 +446,4 @@ fn find(
             Ok((group_at(&text, 0, places)?, address.clone()))
         }
     }
-}
-
-fn secure(
-    stream: &StreamSettings,
-    tls: &UpstreamTlsConfigs,
-    settings: &sekisho_config::UpstreamTls,
-    host: &[u8],
-) -> Option<Secure> {
-    let config = tls.get(settings).filter(|_| stream.is_upstream_tls)?;
-    Secure::new(config, settings, host)
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use rustix::buffer::spare_capacity;
 use rustix::net::RecvFlags;
@@ -353,6 +353,20 @@ impl Socket {
             rustix::net::recv(fd, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT)
         });
         matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+impl Stream {
+    /// Sends a few bytes without waiting; whether all of them have left.
+    pub(super) fn send_at_once(&mut self, mut bytes: &[u8]) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        while !bytes.is_empty() {
+            match self.write(&mut cx, bytes) {
+                Poll::Ready(Ok(count @ 1..)) => bytes = &bytes[count..],
+                Poll::Ready(Ok(0) | Err(_)) | Poll::Pending => return false,
+            }
+        }
+        matches!(self.flush(&mut cx), Poll::Ready(Ok(())))
     }
 }
 

@@ -1,7 +1,9 @@
 //! The task: one request to a group of servers, from the choice of the first to its one ending.
 
 mod as_task;
+mod ending;
 mod keeping;
+mod replay;
 
 use std::fmt;
 use std::io;
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use sekisho_config::{ErrorPage, Family, Level, Pass};
-use sekisho_http::upstream::{Event, Failure, Phase, Request, is_hop_by_hop};
+use sekisho_http::upstream::{Event, Failure, HeadFault, Phase, Request, is_hop_by_hop};
 use sekisho_http::{Fields, Status, Version};
 use sekisho_lifecycle::{DeadlineKind, Moment};
 use sekisho_route::body_facts::BodyFacts;
@@ -144,6 +146,8 @@ pub(super) struct UpstreamTask {
     /// What the client has sent, and how much of it may be remembered.
     received: BodyFacts,
     streamed: Streamed,
+    /// How much of that the present server was sent.
+    replayed: usize,
     is_held: bool,
     /// What the client has not taken yet.
     spool: Spool,
@@ -156,6 +160,8 @@ pub(super) struct UpstreamTask {
     /// When reading may go on (`proxy_limit_rate`), and since when and how much was read.
     resumes: Option<Moment>,
     reading_since: Option<Moment>,
+    /// What followed the body.
+    trailers: Fields,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -177,6 +183,7 @@ impl UpstreamTask {
             answered: Fields::default(),
             received: BodyFacts::default(),
             streamed: Streamed::default(),
+            replayed: 0,
             is_held: false,
             spool: Spool::default(),
             is_tunnel: false,
@@ -184,6 +191,7 @@ impl UpstreamTask {
             awaits_room: false,
             resumes: None,
             reading_since: None,
+            trailers: Fields::default(),
         }
     }
 
@@ -207,6 +215,8 @@ impl UpstreamTask {
         let (scheme, target) = match pass.family {
             Family::Proxy if plan.is_tls => ("https", plan.target.escape_ascii().to_string()),
             Family::Proxy => ("http", plan.target.escape_ascii().to_string()),
+            Family::Grpc if plan.is_tls => ("grpcs", plan.target.escape_ascii().to_string()),
+            Family::Grpc => ("grpc", plan.target.escape_ascii().to_string()),
             family => (family.name(), String::new()),
         };
         context.report(level, format_args!("{what}, upstream: \"{scheme}://{name}{target}\""));
@@ -271,30 +281,6 @@ impl UpstreamTask {
         }
     }
 
-    fn end(&mut self, ending: Ending) {
-        if let Some(keeping) = &mut self.parts.keeping {
-            keeping.abandon();
-        }
-        self.leave();
-        self.ending = Some(ending);
-    }
-
-    /// Lets the connection go; it cannot be used again.
-    fn leave(&mut self) {
-        if let Stage::Exchanging(_, exchange) =
-            std::mem::replace(&mut self.parts.stage, Stage::Ended)
-        {
-            self.count(&exchange);
-            self.parts.pools.give_back(exchange.work);
-        }
-    }
-
-    fn count(&mut self, exchange: &Exchange) {
-        if let Some(counts) = self.counts.last_mut() {
-            (counts.received, counts.sent) = (exchange.received, exchange.sent);
-        }
-    }
-
     fn connect(&mut self, peer: usize, may_be_kept: bool, now: Moment) {
         self.leave();
         self.counts.push(Counts::default());
@@ -322,7 +308,7 @@ impl UpstreamTask {
         let Parts { group, pass, plan, machine, body, .. } = &mut self.parts;
         machine.connected(is_kept, now);
         let keeps_alive = group.keepalive.connections > 0
-            && (pass.family == Family::Proxy || pass.forward.keep_conn);
+            && (matches!(pass.family, Family::Proxy | Family::Grpc) || pass.forward.keep_conn);
         let request = Request {
             method: &plan.method,
             target: &plan.target,
@@ -333,10 +319,9 @@ impl UpstreamTask {
         };
         match exchange.start(&request, now) {
             Ok(()) => {
-                if matches!(body, Body::Stream(_)) && self.parts.has_body_ended {
-                    let _ = exchange.end_body(now);
-                }
                 self.parts.stage = Stage::Exchanging(peer, Box::new(exchange));
+                self.replayed = 0;
+                self.replay(now);
             }
             Err(fault) => {
                 let message = fault.message();
@@ -414,11 +399,13 @@ impl UpstreamTask {
                     sticky.answered(binding, peer, head, &mut out.fields, times);
                 }
                 let status = self.parts.status.unwrap_or(status);
+                self.expect_trailers(out);
                 out.limit_rate = self.accel.limit_rate;
                 self.head = Some(Head::Final(status, length));
             }
             Answer::HandOver(target) => {
                 self.answered.clone_from(&head.fields);
+                out.limit_rate = self.accel.limit_rate;
                 self.finish_early(Ending::HandOver(target));
             }
             Answer::Intercepted(status) => {
@@ -426,31 +413,6 @@ impl UpstreamTask {
                 self.finish_early(Ending::Fail(status));
             }
         }
-    }
-
-    /// The rest of the answer is of no use.
-    fn finish_early(&mut self, ending: Ending) {
-        let now = self.parts.context.now();
-        self.parts.machine.finished(&self.parts.group.balancer, now);
-        self.end(ending);
-    }
-
-    /// The answer is complete: the connection may serve another request.
-    fn finish(&mut self, now: Moment) {
-        if let Some(keeping) = &mut self.parts.keeping {
-            keeping.complete();
-        }
-        self.parts.machine.finished(&self.parts.group.balancer, now);
-        if let Stage::Exchanging(peer, exchange) =
-            std::mem::replace(&mut self.parts.stage, Stage::Ended)
-        {
-            self.count(&exchange);
-            let Parts { pools, group, .. } = &self.parts;
-            let Exchange { connection, work, .. } = *exchange;
-            pools.give_back(work);
-            pools.keep(group, self.parts.manner, peer, connection, now);
-        }
-        self.ending = Some(Ending::Done);
     }
 
     /// What can be taken now.
@@ -478,7 +440,12 @@ impl UpstreamTask {
             return None;
         }
         Some(match self.ending.take()? {
-            Ending::Done => Progress::Done,
+            Ending::Done => {
+                if out.trailers.is_some() {
+                    out.trailers = Some(self.passed_trailers());
+                }
+                Progress::Done
+            }
             Ending::Fail(status) => Progress::Fail(status),
             Ending::Break => Progress::Break,
             Ending::HandOver(target) => Progress::HandOver(target),
@@ -487,6 +454,9 @@ impl UpstreamTask {
 
     /// Moves bytes; `Ready` when something is to be looked at.
     fn exchange_step(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<()> {
+        if self.is_replaying() {
+            self.replay(now);
+        }
         let Stage::Exchanging(_, exchange) = &mut self.parts.stage else { return Poll::Ready(()) };
         match exchange.send(cx, &self.parts.body, now) {
             Ok(is_moved) => {
@@ -532,6 +502,10 @@ impl UpstreamTask {
         let pools = &self.parts.pools;
         match exchange.receive(cx, pools, (&mut out.body, is_paced), now) {
             Poll::Ready(Ok(happened)) => {
+                // The server may take more than before (HTTP/2: its window is open again).
+                if std::mem::take(&mut self.awaits_room) {
+                    cx.waker().wake_by_ref();
+                }
                 let before = exchange.received;
                 self.handle(happened, phase, out, now);
                 self.keep_bytes(&out.body[given.min(out.body.len())..]);
@@ -606,7 +580,11 @@ impl UpstreamTask {
             }
             Event::Stderr(span) => {
                 let peer = *peer;
-                let text = String::from_utf8_lossy(exchange.span(span)).trim_end().to_owned();
+                let bytes = exchange.span(span);
+                let caught = &self.parts.pass.forward.caught;
+                let is_caught =
+                    caught.iter().any(|text| memchr::memmem::find(bytes, text).is_some());
+                let text = String::from_utf8_lossy(bytes).trim_end().to_owned();
                 let words = phase.words();
                 self.report(
                     Level::Error,
@@ -616,6 +594,9 @@ impl UpstreamTask {
                         text.escape_debug()
                     ),
                 );
+                if is_caught {
+                    self.fail(Failure::BadHead(HeadFault::Caught), phase, out, now);
+                }
             }
             Event::End => self.finish(now),
             Event::Upgraded => self.upgrade(out, now),

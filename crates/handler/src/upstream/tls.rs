@@ -2,23 +2,27 @@
 
 mod verify;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
+use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use sekisho_config::{Config, Family, Location, Pass, PassTo, UpstreamTls};
+use sekisho_config::{Config, Family, Location, Pass, PassTo, Pem, Template, UpstreamTls};
 
 pub use self::verify::AnyCertificate;
 use self::verify::Trusted;
 use super::stream::Socket;
+use crate::key_pair::{self, ComputedPair};
 
 /// A file that cannot be used, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +37,15 @@ pub struct UpstreamTlsProblem {
 
 /// How servers are spoken to by TLS, by the settings of the locations.
 #[derive(Clone, Debug, Default)]
-pub struct UpstreamTlsConfigs(HashMap<UpstreamTls, Arc<ClientConfig>>);
+pub struct UpstreamTlsConfigs(HashMap<UpstreamTls, Arc<Ready>>);
+
+/// What the settings of a location come to.
+#[derive(Debug)]
+pub(super) struct Ready {
+    config: Arc<ClientConfig>,
+    /// A certificate of ours that variables choose.
+    computed: Option<ComputedPair>,
+}
 
 impl UpstreamTlsConfigs {
     /// Makes those of a configuration ready.
@@ -50,21 +62,39 @@ impl UpstreamTlsConfigs {
         for pass in locations.filter_map(|location| location.settings.pass.as_deref()) {
             let settings = &*pass.forward.tls;
             if !all.contains_key(settings) {
-                all.insert(settings.clone(), Arc::new(client_config(settings)?));
+                let ready = Ready {
+                    config: Arc::new(client_config(settings)?),
+                    computed: computed_pair(settings),
+                };
+                all.insert(settings.clone(), Arc::new(ready));
             }
         }
         Ok(Self(all))
     }
 
-    pub(super) fn get(&self, settings: &UpstreamTls) -> Option<Arc<ClientConfig>> {
-        self.0.get(settings).cloned()
+    pub(super) fn get(&self, settings: &UpstreamTls) -> Option<&Ready> {
+        self.0.get(settings).map(AsRef::as_ref)
     }
+}
+
+/// Where one of the two has variables.
+fn computed_pair(settings: &UpstreamTls) -> Option<ComputedPair> {
+    let (certificate, key) = settings.certificate.as_ref().zip(settings.key.as_ref())?;
+    let UpstreamTls { password_file, certificate_cache, .. } = settings;
+    (certificate.is_computed() || key.is_computed()).then(|| {
+        ComputedPair::new(
+            certificate.clone(),
+            key.clone(),
+            password_file.clone(),
+            *certificate_cache,
+        )
+    })
 }
 
 fn may_be_tls(pass: &Pass) -> bool {
     match &pass.to {
         PassTo::Named(to) => to.is_tls,
-        PassTo::Computed(_) => pass.family == Family::Proxy,
+        PassTo::Computed(_) => matches!(pass.family, Family::Proxy | Family::Grpc | Family::Uwsgi),
     }
 }
 
@@ -93,7 +123,16 @@ fn client_config(settings: &UpstreamTls) -> Result<ClientConfig, UpstreamTlsProb
                 .add(authority.clone())
                 .map_err(|error| problem(TRUSTED, path, format!("cannot be used: {error}")))?;
         }
-        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), verifying)
+        let mut chain =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&verifying));
+        if let Some(path) = &settings.crl {
+            const CRL: &str = "proxy_ssl_crl";
+            let lists = CertificateRevocationListDer::pem_file_iter(path)
+                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                .map_err(|error| problem(CRL, path, format!("cannot be read: {error}")))?;
+            chain = chain.with_crls(lists);
+        }
+        let chain = chain
             .build()
             .map_err(|error| problem(TRUSTED, path, format!("cannot be used: {error}")))?;
         let verifier = Arc::new(Trusted::new(chain, named));
@@ -103,24 +142,29 @@ fn client_config(settings: &UpstreamTls) -> Result<ClientConfig, UpstreamTlsProb
         builder.dangerous().with_custom_certificate_verifier(verifier)
     };
     let mut config = match (&settings.certificate, &settings.key) {
-        (Some(certificate), Some(key)) => {
+        (Some(certificate), Some(key)) if !certificate.is_computed() && !key.is_computed() => {
             const NAME: &str = "proxy_ssl_certificate";
-            let chain = certificates(NAME, certificate)?;
-            let own = PrivateKeyDer::from_pem_file(key).map_err(|error| {
-                problem("proxy_ssl_certificate_key", key, format!("cannot be used: {error}"))
-            })?;
-            builder.with_client_auth_cert(chain, own).map_err(|error| {
-                problem(NAME, certificate, format!("does not fit its key: {error}"))
-            })?
+            let about = |directive, pem: &Pem, why| problem(directive, &pem.shown(), why);
+            let chain = key_pair::read(certificate)
+                .and_then(|text| key_pair::chain(&text))
+                .map_err(|why| about(NAME, certificate, why))?;
+            let passwords = settings.password_file.as_deref();
+            let own = key_pair::read(key)
+                .and_then(|text| key_pair::private_key(&text, passwords, "proxy_ssl_password_file"))
+                .map_err(|why| about("proxy_ssl_certificate_key", key, why))?;
+            let pair = key_pair::pair(chain, own, &verifying)
+                .map_err(|why| about("proxy_ssl_certificate_key", key, why))?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair)))
         }
         (Some(certificate), None) => {
             let message = "has no proxy_ssl_certificate_key".to_owned();
-            return Err(problem("proxy_ssl_certificate", certificate, message));
+            return Err(problem("proxy_ssl_certificate", &certificate.shown(), message));
         }
-        (None, _) => builder.with_no_client_auth(),
+        _ => builder.with_no_client_auth(),
     };
     config.enable_sni = settings.sends_name;
-    if !settings.reuses_sessions {
+    // A session is that of one certificate of ours.
+    if !settings.reuses_sessions || computed_pair(settings).is_some() {
         config.resumption = Resumption::disabled();
     }
     Ok(config)
@@ -145,24 +189,45 @@ fn certificates(
 pub(super) struct Secure {
     pub(super) config: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
+    /// The certificate of ours that variables have chosen.
+    pub(super) own: Option<CertificateDer<'static>>,
+    /// HTTP/2 is spoken, which the handshake says (ALPN).
+    pub(super) is_http2: bool,
 }
 
 impl Secure {
-    /// The name is that of the configuration, or of the URL without its port.
+    /// The name is that of the configuration, or of the URL without its port. `now` is the time of day; an error says
+    /// why there can be no handshake.
     pub(super) fn new(
-        config: Arc<ClientConfig>,
+        ready: &Ready,
         settings: &UpstreamTls,
         host: &[u8],
-    ) -> Option<Self> {
-        let host = settings.name.as_deref().unwrap_or_else(|| without_port(host));
-        let host = std::str::from_utf8(host).ok()?;
-        let name = ServerName::try_from(host.to_owned()).ok();
+        now: Duration,
+        value: impl Fn(&Template) -> Vec<u8>,
+    ) -> Result<Self, String> {
+        let host = match &settings.name {
+            Some(name) => Cow::Owned(value(name)),
+            None => Cow::Borrowed(host),
+        };
+        let name = std::str::from_utf8(without_port(&host)).ok();
+        let name = name.and_then(|name| ServerName::try_from(name.to_owned()).ok());
         // No certificate can have an invalid name: the handshake may go on only if it is not verified.
         let name = match name {
             None if !settings.verify => ServerName::try_from("upstream.invalid").ok(),
             name => name,
         };
-        Some(Self { config, name: name? })
+        let name = name.ok_or_else(|| format!("no name for TLS in \"{}\"", host.escape_ascii()))?;
+        let mut config = Arc::clone(&ready.config);
+        let mut own = None;
+        if let Some(computed) = &ready.computed {
+            let pair = computed.pair(config.crypto_provider(), now, value)?;
+            if let Some(pair) = pair {
+                own = pair.cert.first().cloned();
+                let config = Arc::make_mut(&mut config);
+                config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(pair));
+            }
+        }
+        Ok(Self { config, name, own, is_http2: false })
     }
 }
 
@@ -183,7 +248,10 @@ pub(super) struct TlsStream {
 impl TlsStream {
     /// Shakes hands.
     pub(super) async fn connect(socket: Socket, secure: Secure) -> Result<Self, String> {
-        let tls = ClientConnection::new(secure.config, secure.name).map_err(|e| e.to_string())?;
+        let Secure { config, name, is_http2, .. } = secure;
+        let protocols = if is_http2 { vec![b"h2".to_vec()] } else { Vec::new() };
+        let tls = ClientConnection::new_with_alpn(config, name, protocols)
+            .map_err(|error| error.to_string())?;
         let mut stream = Self { socket, tls };
         poll_fn(|cx| stream.poll_handshake(cx)).await.map_err(|error| error.to_string())?;
         Ok(stream)

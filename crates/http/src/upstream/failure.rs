@@ -32,8 +32,11 @@ pub enum Failure {
     BadBody(BodyFault),
     /// The body ended before its declared end: a client must see it as cut.
     BodyCut,
-    /// The FastCGI application will not take the request: too many at once, or not its role.
+    /// The upstream will not take the request, and has not processed it: a FastCGI application has too many at once or
+    /// another role; an HTTP/2 server has refused the stream, or closes the connection without it.
     NotTaken,
+    /// An HTTP/2 server has reset the stream, with this code.
+    Rejected(u32),
 }
 
 /// Who erred.
@@ -118,6 +121,10 @@ faults! {
         LocationInvalid "invalid \"Location\"";
         Empty "a header without fields";
         Unsolicited "an answer that no request asked for";
+        Pseudo "invalid pseudo-header field";
+        ConnectionField "a field about the connection";
+        Block "a header block that cannot be decoded";
+        Caught "an error in stderr";
     }
 }
 
@@ -130,6 +137,10 @@ faults! {
         RecordType "unexpected FastCGI record";
         RecordRequest "unexpected FastCGI request id";
         RecordLength "unexpected FastCGI record length";
+        Frame "invalid HTTP/2 frame";
+        FlowControl "more than the HTTP/2 window allows";
+        Flood "too many HTTP/2 frames without use";
+        TooLong "more of a body than was declared";
     }
 }
 
@@ -147,7 +158,8 @@ impl Failure {
             | Self::BadHead(_)
             | Self::BadBody(_)
             | Self::BodyCut
-            | Self::NotTaken => Status::BAD_GATEWAY,
+            | Self::NotTaken
+            | Self::Rejected(_) => Status::BAD_GATEWAY,
         }
     }
 
@@ -165,7 +177,8 @@ impl Failure {
             | Self::BadHead(_)
             | Self::BadBody(_)
             | Self::BodyCut
-            | Self::NotTaken => Origin::Upstream,
+            | Self::NotTaken
+            | Self::Rejected(_) => Origin::Upstream,
         }
     }
 
@@ -185,6 +198,7 @@ impl Failure {
             Self::BadBody(_) => "upstream_bad_body",
             Self::BodyCut => "upstream_body_cut",
             Self::NotTaken => "upstream_not_taken",
+            Self::Rejected(_) => "upstream_rejected",
         }
     }
 }
@@ -207,6 +221,9 @@ impl fmt::Display for Failure {
             }
             Self::BadBody(fault) => return write!(f, "upstream sent {}", fault.message()),
             Self::NotTaken => "upstream refused the request",
+            Self::Rejected(code) => {
+                return write!(f, "upstream rejected request with error {code}");
+            }
         })
     }
 }
@@ -234,6 +251,7 @@ mod tests {
             (Failure::BadBody(BodyFault::Chunk), 502, Origin::Upstream),
             (Failure::BodyCut, 502, Origin::Upstream),
             (Failure::NotTaken, 502, Origin::Upstream),
+            (Failure::Rejected(2), 502, Origin::Upstream),
         ];
         let mut tags = std::collections::HashSet::new();
         for (failure, code, origin) in table {

@@ -42,14 +42,25 @@ pub(super) fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<Asked, 
         }
         RequestBody::Unknown => field(out, b"Transfer-Encoding", b"chunked"),
     }
-    match (upgrade, keeps, request.version) {
-        (Some(protocol), _, _) => {
-            field(out, b"Connection", b"Upgrade");
-            field(out, b"Upgrade", protocol);
-        }
-        (None, false, _) => field(out, b"Connection", b"close"),
-        (None, true, Version::Http10) => field(out, b"Connection", b"keep-alive"),
-        (None, true, Version::Http11 | Version::Http2) => {}
+    let wants_trailers = request.version == Version::Http11 && has_word(pairs, b"te", b"trailers");
+    let option: &[u8] = match (upgrade, keeps, request.version, wants_trailers) {
+        (Some(_), _, _, false) => b"Upgrade",
+        (Some(_), _, _, true) => b"Upgrade, TE",
+        (None, false, _, false) => b"close",
+        (None, false, _, true) => b"close, TE",
+        (None, true, Version::Http10, _) => b"keep-alive",
+        (None, true, Version::Http11 | Version::Http2, false) => b"",
+        (None, true, Version::Http11 | Version::Http2, true) => b"TE",
+    };
+    if !option.is_empty() {
+        field(out, b"Connection", option);
+    }
+    if let Some(protocol) = upgrade {
+        field(out, b"Upgrade", protocol);
+    }
+    // RFC 9110 §10.1.4: it is about this connection, which `Connection` says.
+    if wants_trailers {
+        field(out, b"TE", b"trailers");
     }
     for (name, value) in pairs.iter().filter(|(name, _)| is_passed_on(name)) {
         field(out, name, value);
@@ -96,10 +107,14 @@ fn is_passed_on(name: &[u8]) -> bool {
 }
 
 fn has_option(pairs: &Fields, option: &[u8]) -> bool {
+    has_word(pairs, b"connection", option)
+}
+
+fn has_word(pairs: &Fields, name: &[u8], word: &[u8]) -> bool {
     pairs
-        .all(b"connection")
+        .all(name)
         .flat_map(|value| value.split(|byte| *byte == b','))
-        .any(|word| word.trim_ascii().eq_ignore_ascii_case(option))
+        .any(|other| other.trim_ascii().eq_ignore_ascii_case(word))
 }
 
 fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
@@ -145,7 +160,7 @@ mod tests {
             ("Transfer-Encoding", "chunked"),
             ("Connection", "keep-alive, x"),
             ("Keep-Alive", "9"),
-            ("TE", "trailers"),
+            ("TE", "gzip"),
             ("Trailer", "x"),
             ("Upgrade", "h2c"),
             ("Expect", "100-continue"),
@@ -200,6 +215,37 @@ mod tests {
         }
         let old = Request { version: Version::Http10, ..get(&both) };
         assert!(!written(&old).expect("sound").contains("Upgrade"));
+    }
+
+    /// RFC 9110 §10.1.4: trailers are asked for of this server, whatever else the connection is to do.
+    #[test]
+    fn trailers_are_asked_for_with_both_fields() {
+        let asked = pairs(&[("Host", "a"), ("Te", "deflate, Trailers")]);
+        let upgrade = pairs(&[
+            ("Host", "a"),
+            ("TE", "trailers"),
+            ("Connection", "upgrade"),
+            ("Upgrade", "websocket"),
+        ]);
+        for (request, expected) in [
+            (get(&asked), "Host: a\r\nConnection: TE\r\nTE: trailers\r\n\r\n"),
+            (
+                Request { keeps_alive: false, ..get(&asked) },
+                "Host: a\r\nConnection: close, TE\r\nTE: trailers\r\n\r\n",
+            ),
+            (
+                get(&upgrade),
+                "Host: a\r\nConnection: Upgrade, TE\r\nUpgrade: websocket\r\nTE: trailers\r\n\r\n",
+            ),
+            // HTTP/1.0 has neither chunks nor trailers.
+            (
+                Request { version: Version::Http10, ..get(&asked) },
+                "Host: a\r\nConnection: keep-alive\r\n\r\n",
+            ),
+        ] {
+            let text = written(&request).expect("sound");
+            assert!(text.ends_with(expected), "{text}");
+        }
     }
 
     #[test]

@@ -19,11 +19,12 @@ pub struct Field<'a> {
 #[derive(Debug)]
 pub struct Decoder {
     table: Table,
+    takes_long_padding: bool,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self { table: Table::new(TABLE_BYTES) }
+        Self { table: Table::new(TABLE_BYTES), takes_long_padding: false }
     }
 }
 
@@ -35,6 +36,12 @@ enum Name {
 }
 
 impl Decoder {
+    /// One that takes a whole byte of padding behind a string that needs none. RFC 7541 §5.2 calls it an error; nginx
+    /// takes it from servers, and there are servers that send it.
+    pub fn lenient() -> Self {
+        Self { takes_long_padding: true, ..Self::default() }
+    }
+
     /// How much memory the table holds.
     pub fn capacity(&self) -> usize {
         self.table.capacity()
@@ -99,11 +106,11 @@ impl Decoder {
             _ => Name::Dynamic(index - STATIC_COUNT - 1),
         };
         let raw_name = match name {
-            Name::Literal => string(block, text)?,
+            Name::Literal => string(block, text, self.takes_long_padding)?,
             Name::Static(_) | Name::Dynamic(_) => None,
         };
         let decoded_name = text.len();
-        let raw_value = string(block, text)?;
+        let raw_value = string(block, text, self.takes_long_padding)?;
         let value_end = text.len();
         if let (Name::Dynamic(index), true) = (&name, is_kept) {
             // The entry may have to go for the new one.
@@ -154,13 +161,25 @@ fn integer(block: &mut &[u8], prefix: u32) -> Result<usize, Fault> {
 }
 
 /// A string (RFC 7541 §5.2): borrowed from the block, or decoded and appended to `text`.
-fn string<'a>(block: &mut &'a [u8], text: &mut Vec<u8>) -> Result<Option<&'a [u8]>, Fault> {
+fn string<'a>(
+    block: &mut &'a [u8],
+    text: &mut Vec<u8>,
+    takes_long_padding: bool,
+) -> Result<Option<&'a [u8]>, Fault> {
     let is_huffman = block.first().is_some_and(|first| first & 0x80 != 0);
     let len = integer(block, 7)?;
     let (bytes, rest) = block.split_at_checked(len).ok_or(Fault::CutShort)?;
     *block = rest;
     if is_huffman {
-        huffman::decode(bytes, text)?;
+        let before = text.len();
+        let decoded = huffman::decode(bytes, text);
+        match (decoded, bytes) {
+            (Err(_), [bytes @ .., 0xff]) if takes_long_padding => {
+                text.truncate(before);
+                huffman::decode(bytes, text)?;
+            }
+            (decoded, _) => decoded?,
+        }
         Ok(None)
     } else {
         Ok(Some(bytes))
@@ -258,6 +277,15 @@ mod tests {
         let emptied = fields(&mut decoder, &[0x20, 0x3f, 0xe1, 0x1f, 0x82]);
         assert_eq!(emptied.expect("valid"), [":method: GET"]);
         assert_eq!(fields(&mut decoder, &[0xbe]), Err(Fault::Index));
+    }
+
+    #[test]
+    fn a_byte_of_padding_is_taken_only_where_that_was_chosen() {
+        let block = [0x40, 0x85, 0xb8, 0x84, 0x8d, 0x36, 0xa3, 0x82, 0x07, 0xff];
+        assert_eq!(fields(&mut Decoder::default(), &block), Err(Fault::Huffman));
+        assert_eq!(fields(&mut Decoder::lenient(), &block), Ok(vec![":status: 0".to_owned()]));
+        let two = [0x40, 0x85, 0xb8, 0x84, 0x8d, 0x36, 0xa3, 0x83, 0x07, 0xff, 0xff];
+        assert_eq!(fields(&mut Decoder::lenient(), &two), Err(Fault::Huffman));
     }
 
     #[test]

@@ -17,7 +17,11 @@ const HUFFMAN_BYTES_MIN: usize = 64;
 const SEEN_COUNT: usize = 16;
 
 const STATUS_INDEX: u8 = 8;
-const SET_COOKIE_INDEX: u8 = 55;
+/// Where fields begin that are no pseudo-header fields.
+const FIELDS_INDEX: u8 = 15;
+/// Fields with secrets, which are kept out of every table on the way (RFC 7541 §7.1.3): `set-cookie`, `cookie`,
+/// `authorization`, `proxy-authorization`.
+const SECRET_INDICES: [u8; 4] = [55, 32, 23, 49];
 
 /// The sending side's state.
 #[derive(Debug)]
@@ -108,6 +112,24 @@ impl Encoder {
         self.put(static_name(name), name, value, out);
     }
 
+    /// A pseudo-header field of a request.
+    pub fn pseudo(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        let of_requests = &STATIC[1..usize::from(STATUS_INDEX)];
+        if let Some(at) = of_requests.iter().position(|entry| *entry == (name, value)) {
+            return out.push(0x80 | (at as u8 + 1));
+        }
+        let index = of_requests.iter().position(|entry| entry.0 == name).map_or(0, |at| at + 1);
+        self.named(index as u8, name, value, out);
+    }
+
+    /// A field of a request, with its name in lower case.
+    pub fn request_field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        let names = &STATIC[usize::from(FIELDS_INDEX)..];
+        let found = names.iter().position(|entry| entry.0 == name);
+        let index = found.map_or(0, |at| at as u8 + FIELDS_INDEX);
+        self.named(index, name, value, out);
+    }
+
     fn named(&mut self, index: u8, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         if !self.indexed(name, value, out) {
             self.put(index, name, value, out);
@@ -115,9 +137,9 @@ impl Encoder {
     }
 
     fn put(&mut self, index: u8, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        // Secrets are kept out of every table on the way (RFC 7541 §7.1.3).
-        if index == SET_COOKIE_INDEX || name.len() + value.len() > KEPT_BYTES_MAX {
-            let pattern = if index == SET_COOKIE_INDEX { 0x10 } else { 0 };
+        let is_secret = SECRET_INDICES.contains(&index);
+        if is_secret || name.len() + value.len() > KEPT_BYTES_MAX {
+            let pattern = if is_secret { 0x10 } else { 0 };
             return literal(pattern, 4, index, name, value, HUFFMAN_BYTES_MIN, out);
         }
         let mark = mark(name, value);

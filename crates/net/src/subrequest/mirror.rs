@@ -1,12 +1,13 @@
 //! `mirror`: copies of a request for other locations. They go on alone: nobody waits for their answers, and what they
 //! do has no effect on the request. A worker does not end before they have, unless it is forced to.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use sekisho_config::{Level, LocationId, Settings};
 use sekisho_handler::filter::Wish;
@@ -16,10 +17,11 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::UpstreamFacts;
-use sekisho_route::{RouteState, SubrequestTarget};
+use sekisho_route::{RequestIdSeed, RouteState, SubrequestTarget};
 use tokio::task::JoinHandle;
 
 use super::{RequestTree, Subrequest};
+use crate::query::{Peer, Running as RunningView};
 use crate::worker::Worker;
 
 /// How many copies a worker may have at once; further ones are left out.
@@ -31,6 +33,7 @@ const READ_BYTES: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     count: Cell<usize>,
+    running: RefCell<Vec<Weak<RefCell<Subrequest>>>>,
     is_forced: Cell<bool>,
     changed: tokio::sync::Notify,
 }
@@ -39,6 +42,44 @@ impl Copies {
     /// How many there are.
     pub(crate) const fn count(&self) -> usize {
         self.count.get()
+    }
+
+    /// Shows each of them that belongs to a session, with the session's number.
+    pub(crate) fn each_view(&self, mut show: impl FnMut(u64, Peer, RunningView), now: Moment) {
+        for copy in self.running.borrow().iter().filter_map(Weak::upgrade) {
+            // One that is polled just now is not shown.
+            let Ok(copy) = copy.try_borrow() else { continue };
+            let tree = copy.tree();
+            let request = tree.view(now);
+            let mut inner = Vec::new();
+            copy.describe_subrequests(&mut inner, now);
+            let RequestIdSeed(request_id) = tree.accepted.request_id;
+            let upstream = copy.upstream_view(now).map(|view| {
+                let left = view.deadline.map_or(Duration::ZERO, |deadline| deadline.at.since(now));
+                (view, left)
+            });
+            let own = inner.remove(0);
+            let peer = request.connection.remote.map_or(Peer::Unix, Peer::Address);
+            let view = RunningView {
+                number: 0,
+                request_id,
+                method: request.head.method_name().escape_ascii().to_string(),
+                target: own.path,
+                handler: "mirror",
+                age: own.age,
+                status: own.status,
+                is_cancelled: false,
+                upstream,
+                subrequests: inner,
+            };
+            show(request.connection.id, peer, view);
+        }
+    }
+
+    fn enter(&self, copy: &Rc<RefCell<Subrequest>>) {
+        let mut running = self.running.borrow_mut();
+        running.retain(|copy| copy.strong_count() > 0);
+        running.push(Rc::downgrade(copy));
     }
 
     /// Ends all of them.
@@ -195,12 +236,14 @@ fn start_kept(
 }
 
 /// Reads the answer of a copy to its end; nobody takes it.
-async fn go_on(mut copy: Subrequest, running: Running) {
+async fn go_on(copy: Subrequest, running: Running) {
     let worker = Rc::clone(&running.0);
+    let copy = Rc::new(RefCell::new(copy));
+    worker.copies.enter(&copy);
     let mut out = Outbox::default();
     loop {
         let now = worker.clock.now();
-        let wait = copy.next_deadline().map(|deadline| deadline.at.since(now));
+        let wait = copy.borrow().next_deadline().map(|deadline| deadline.at.since(now));
         let mut timer = pin!(async {
             match wait {
                 Some(length) => tokio::time::sleep(length).await,
@@ -213,7 +256,8 @@ async fn go_on(mut copy: Subrequest, running: Running) {
             return;
         }
         let progress = poll_fn(|cx| {
-            if let Poll::Ready(progress) = copy.poll(cx, &mut out, worker.clock.now()) {
+            let polled = copy.borrow_mut().poll(cx, &mut out, worker.clock.now());
+            if let Poll::Ready(progress) = polled {
                 return Poll::Ready(Some(progress));
             }
             if timer.as_mut().poll(cx).is_ready() || forced.as_mut().poll(cx).is_ready() {

@@ -44,6 +44,8 @@ pub struct Certificate {
     pub key_kind: Vec<u8>,
     /// Whether its issuer has authorized it to sign OCSP responses (RFC 6960 §4.2.2.2).
     pub may_sign_ocsp: bool,
+    /// Whether it may issue others.
+    pub is_authority: bool,
     /// Whether it says its version; those of version 1 do not.
     pub has_version: bool,
 }
@@ -51,6 +53,7 @@ pub struct Certificate {
 const BMP_STRING: u8 = 0x1e;
 const EXTENSIONS: u8 = 0xa3;
 const SUBJECT_NAMES: &[u8] = &[0x55, 0x1d, 17];
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 35];
 const KEY_PURPOSES: &[u8] = &[0x55, 0x1d, 37];
 const OCSP_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 9];
@@ -105,6 +108,8 @@ impl Certificate {
                 let _ = shown.extensions(Reader(value));
             }
         }
+        // Roots of version 1 cannot say it.
+        shown.is_authority |= !has_version && shown.issuer_der == shown.subject_der;
         Some(shown)
     }
 
@@ -123,6 +128,10 @@ impl Certificate {
             }
             match kind {
                 SUBJECT_NAMES => self.names = names(Reader(value)).unwrap_or_default(),
+                BASIC_CONSTRAINTS => {
+                    let first = Reader(value).expect(SEQUENCE).and_then(|mut it| it.next());
+                    self.is_authority = matches!(first, Some((BOOLEAN, [it])) if *it != 0);
+                }
                 AUTHORITY_KEY => {
                     let key = Reader(value).expect(SEQUENCE).and_then(|mut it| it.next());
                     self.authority_key =

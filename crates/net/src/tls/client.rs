@@ -18,16 +18,24 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, Sig
 use sekisho_config::{Tls, VerifyClient};
 use sekisho_route::{ClientCertificate, ClientVerdict};
 
-use super::TlsProblem;
 use super::certificate::Certificate;
 use super::load::{certificates, read};
+use super::{TlsProblem, version_1};
 use crate::clock::unix_time;
+
+/// As OpenSSL words it.
+const UNKNOWN: &str = "unable to get local issuer certificate";
+const SELF_SIGNED: &str = "self-signed certificate";
 
 /// How a server judges its clients' certificates.
 #[derive(Debug)]
 pub(super) struct ClientCheck {
     /// `None` for `optional_no_ca` without any authority.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// The authorities themselves.
+    authorities: Vec<(CertificateDer<'static>, Certificate)>,
+    has_crl: bool,
+    algorithms: WebPkiSupportedAlgorithms,
     /// Names of authorities that are sent to clients.
     hints: Arc<[DistinguishedName]>,
     depth: usize,
@@ -45,6 +53,7 @@ impl ClientCheck {
         }
         let mut roots = RootCertStore::empty();
         let mut hints = Vec::new();
+        let mut authorities = Vec::new();
         let files = [
             ("ssl_client_certificate", &tls.client_certificate),
             ("ssl_trusted_certificate", &tls.trusted_certificate),
@@ -58,6 +67,8 @@ impl ClientCheck {
         for (directive, path) in files {
             let Some(path) = path else { continue };
             for authority in certificates(directive, path)? {
+                let parsed = Certificate::parse(&authority).unwrap_or_default();
+                authorities.push((authority.clone(), parsed));
                 roots.add(authority).map_err(|error| {
                     problem(directive, path, format!("cannot be used: {error}"))
                 })?;
@@ -89,7 +100,9 @@ impl ClientCheck {
         };
         let depth = tls.verify_depth as usize;
         let is_lenient = tls.verify == VerifyClient::OptionalNoCa;
-        Ok(Some(Self { verifier, hints: hints.into(), depth, is_lenient }))
+        let (hints, has_crl) = (hints.into(), tls.crl.is_some());
+        let algorithms = provider.signature_verification_algorithms;
+        Ok(Some(Self { verifier, authorities, has_crl, algorithms, hints, depth, is_lenient }))
     }
 
     /// The verifier that asks for client certificates in the handshake.
@@ -107,20 +120,33 @@ impl ClientCheck {
         let now = unix_time();
         // Only so many certificates may be between it and an authority.
         let rest = &rest[..rest.len().min(self.depth.saturating_sub(1))];
+        let parsed = Certificate::parse(first).unwrap_or_default();
         let judged = match &self.verifier {
+            _ if self.is_authority(first) || self.has_issued(first, &parsed) => {
+                in_time(&parsed, now.as_secs() as i64)
+            }
             Some(verifier) => verifier
                 .verify_client_cert(first, rest, UnixTime::since_unix_epoch(now))
-                .map_err(|error| reason(&error)),
-            None => Err("unable to get local issuer certificate".to_owned()),
+                .map(|_| ())
+                .map_err(|error| match &error {
+                    // It is one of version 1, or marked as an authority's.
+                    Error::InvalidCertificate(rustls::CertificateError::Other(_))
+                        if parsed.issuer_der == parsed.subject_der =>
+                    {
+                        SELF_SIGNED.to_owned()
+                    }
+                    Error::InvalidCertificate(_) if !parsed.has_version => UNKNOWN.to_owned(),
+                    _ => reason(&error),
+                }),
+            None => Err(UNKNOWN.to_owned()),
         };
         let is_excused = self.is_lenient
-            && judged.as_ref().is_err_and(|why| why == "unable to get local issuer certificate");
+            && judged.as_ref().is_err_and(|why| [UNKNOWN, SELF_SIGNED].contains(&why.as_str()));
         let result = match judged {
-            Ok(_) => ClientVerdict::Valid,
+            Ok(()) => ClientVerdict::Valid,
             Err(why) if is_excused => ClientVerdict::Unjudged(why),
             Err(why) => ClientVerdict::Invalid(why),
         };
-        let parsed = Certificate::parse(first).unwrap_or_default();
         Some(Box::new(ClientCertificate {
             result,
             subject: parsed.subject,
@@ -137,6 +163,38 @@ impl ClientCheck {
     }
 }
 
+impl ClientCheck {
+    /// Whether the certificate is itself one of the authorities: that is how those of a client's own making are trusted.
+    fn is_authority(&self, certificate: &CertificateDer<'_>) -> bool {
+        !self.has_crl && self.authorities.iter().any(|(authority, _)| authority == certificate)
+    }
+
+    /// Whether an authority has issued a certificate of version 1. Where there are lists of revoked ones, such a
+    /// certificate is not looked for in them, and not accepted.
+    fn has_issued(&self, der: &CertificateDer<'_>, certificate: &Certificate) -> bool {
+        if certificate.has_version || self.has_crl || self.depth == 0 {
+            return false;
+        }
+        let now = unix_time().as_secs() as i64;
+        let issued = |authority: &Certificate| {
+            in_time(authority, now).is_ok()
+                && version_1::is_issued_by(der, certificate, authority, &self.algorithms)
+        };
+        self.authorities.iter().any(|(_, authority)| issued(authority))
+    }
+}
+
+/// Whether a certificate is valid now.
+fn in_time(certificate: &Certificate, now: i64) -> Result<(), String> {
+    if now < certificate.from {
+        return Err("certificate is not yet valid".to_owned());
+    }
+    if now > certificate.to {
+        return Err("certificate has expired".to_owned());
+    }
+    Ok(())
+}
+
 /// As OpenSSL words it, for `$ssl_client_verify`.
 fn reason(error: &Error) -> String {
     use rustls::CertificateError as E;
@@ -145,7 +203,7 @@ fn reason(error: &Error) -> String {
         E::Expired | E::ExpiredContext { .. } => "certificate has expired",
         E::NotValidYet | E::NotValidYetContext { .. } => "certificate is not yet valid",
         E::Revoked => "certificate revoked",
-        E::UnknownIssuer => "unable to get local issuer certificate",
+        E::UnknownIssuer => UNKNOWN,
         E::InvalidPurpose | E::InvalidPurposeContext { .. } => "unsuitable certificate purpose",
         E::BadSignature => "certificate signature failure",
         _ => return error.to_string(),
@@ -174,6 +232,30 @@ struct Asker {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
+const BAD_SIGNATURE: Error = Error::InvalidCertificate(rustls::CertificateError::BadSignature);
+
+fn is_pkcs1(scheme: SignatureScheme) -> bool {
+    use SignatureScheme as S;
+    matches!(
+        scheme,
+        S::RSA_PKCS1_SHA1 | S::RSA_PKCS1_SHA256 | S::RSA_PKCS1_SHA384 | S::RSA_PKCS1_SHA512
+    )
+}
+
+impl Asker {
+    fn check_key(
+        &self,
+        certificate: &Certificate,
+        message: &[u8],
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        if version_1::has_key(certificate, message, signed, &self.algorithms) {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        Err(BAD_SIGNATURE)
+    }
+}
+
 impl ClientCertVerifier for Asker {
     fn client_auth_mandatory(&self) -> bool {
         false
@@ -198,7 +280,10 @@ impl ClientCertVerifier for Asker {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+        match version_1::parse(certificate) {
+            Some(parsed) => self.check_key(&parsed, message, signature),
+            None => verify_tls12_signature(message, certificate, signature, &self.algorithms),
+        }
     }
 
     fn verify_tls13_signature(
@@ -207,7 +292,12 @@ impl ClientCertVerifier for Asker {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+        match version_1::parse(certificate) {
+            // RFC 8446 §4.2.3: these are for certificates alone.
+            Some(_) if is_pkcs1(signature.scheme) => Err(BAD_SIGNATURE),
+            Some(parsed) => self.check_key(&parsed, message, signature),
+            None => verify_tls13_signature(message, certificate, signature, &self.algorithms),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -1,23 +1,23 @@
 //! Certificates, keys and settings become a configuration of rustls.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, InconsistentKeys, ServerConfig, SignatureAlgorithm};
-use sekisho_config::{AcmeChallenge, Resolver, Server, Tls};
+use sekisho_config::{AcmeChallenge, Pem, Resolver, Server, Tls};
+use sekisho_handler::key_pair::{self, ComputedPair};
 
 use super::acme::{self, AcmeSlot};
 use super::certificate::Certificate;
 use super::client::ClientCheck;
 use super::staple::Staple;
-use super::{InUse, ServerTls, TlsProblem, encrypted_key, ocsp, tickets};
+use super::{InUse, ServerTls, TlsProblem, ocsp, tickets};
 use crate::clock::unix_time;
 
 /// For so many sessions there is room with `ssl_early_data`, at least.
@@ -33,7 +33,7 @@ pub(super) enum Speaks {
     Http1,
     /// And HTTP/1 as well.
     Http2,
-    /// What is passed on as it is: nothing is agreed on.
+    /// What is passed on as it is: what `ssl_alpn` says.
     Anything,
 }
 
@@ -46,11 +46,18 @@ pub(super) fn server(
 ) -> Result<ServerTls, TlsProblem> {
     let tls = &*server.tls;
     let provider = Arc::new(provider(tls));
-    let mut pairs = Vec::new();
+    let (mut pairs, mut computed) = (Vec::new(), Vec::new());
     for (certificate, key) in tls.certificates.iter().zip(&tls.keys) {
+        if certificate.is_computed() || key.is_computed() {
+            let (passwords, cache) = (tls.password_file.clone(), tls.certificate_cache);
+            let pair = ComputedPair::new(certificate.clone(), key.clone(), passwords, cache);
+            computed.push(pair);
+            continue;
+        }
         let pair = Arc::new(pair(certificate, key, tls, &provider, found)?);
-        let staple = staple(certificate, &pair, tls, resolver, found)?;
-        pairs.push(Shown { pair, staple });
+        let source = certificate.shown();
+        let staple = staple(&source, &pair, tls, resolver, found)?;
+        pairs.push(Shown { pair, source, staple });
     }
     let versions: Vec<_> = [(tls.versions.tls12, &TLS12), (tls.versions.tls13, &TLS13)]
         .into_iter()
@@ -59,7 +66,7 @@ pub(super) fn server(
     let client = ClientCheck::load(tls, &provider)?;
     let refused = |error: rustls::Error| TlsProblem {
         directive: "ssl_protocols",
-        path: tls.certificates.first().cloned().unwrap_or_default(),
+        path: tls.certificates.first().map(Pem::shown).unwrap_or_default(),
         message: error.to_string(),
         is_warning: false,
     };
@@ -71,17 +78,17 @@ pub(super) fn server(
         None => builder.with_no_client_auth(),
     };
     let ordered = server.acme.as_deref().filter(|_| tls.uses_acme.0).map(acme::slot);
-    let rejects = tls.rejects || (pairs.is_empty() && ordered.is_none());
+    let is_bare = tls.is_bare();
+    let rejects = tls.rejects || is_bare;
     let pairs = Arc::new(ServerPairs { files: pairs, ordered });
     let mut config = builder.with_cert_resolver(Arc::clone(&pairs) as Arc<dyn ResolvesServerCert>);
     config.ignore_client_order = tls.prefers_own_order;
     config.max_fragment_size = Some(tls.record_bytes + RECORD_OVERHEAD);
-    let protocols: &[&[u8]] = match speaks {
-        Speaks::Http2 => &[b"h2", b"http/1.1", b"http/1.0"],
-        Speaks::Http1 => &[b"http/1.1", b"http/1.0"],
-        Speaks::Anything => &[],
+    config.alpn_protocols = match speaks {
+        Speaks::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec(), b"http/1.0".to_vec()],
+        Speaks::Http1 => vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()],
+        Speaks::Anything => tls.alpn.iter().map(|name| name.clone().into_bytes()).collect(),
     };
-    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     if is_checked_by_handshake(server) {
         config.alpn_protocols.push(acme::ALPN_ACME.as_bytes().to_vec());
     }
@@ -105,7 +112,7 @@ pub(super) fn server(
     } else if tls.sessions_max == 0 {
         config.send_tls13_tickets = 0;
     }
-    Ok(ServerTls { config: Arc::new(config), serial: 0, rejects, client, pairs })
+    Ok(ServerTls { config: Arc::new(config), serial: 0, rejects, is_bare, client, pairs, computed })
 }
 
 /// What makes a server's sessions its own.
@@ -173,33 +180,26 @@ pub(super) fn certificates(
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, TlsProblem> {
     let text = read(directive, path)?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain =
-        chain.map_err(|error| problem(directive, path, format_args!("is not PEM: {error}")))?;
-    if chain.is_empty() {
-        return Err(problem(directive, path, "has no certificate in it"));
-    }
-    Ok(chain)
+    key_pair::chain(&text).map_err(|why| problem(directive, path, why))
 }
 
 /// A certificate and its key.
 fn pair(
-    certificate: &Path,
-    key: &Path,
+    certificate: &Pem,
+    key: &Pem,
     tls: &Tls,
     provider: &CryptoProvider,
     found: &mut Vec<TlsProblem>,
 ) -> Result<CertifiedKey, TlsProblem> {
     const NAME: &str = "ssl_certificate";
     const KEY: &str = "ssl_certificate_key";
-    let chain = certificates(NAME, certificate)?;
-    let text = read(KEY, key)?;
-    let der = if memchr_any(&text, b"ENCRYPTED") {
-        encrypted_key::read(key, &text, tls.password_file.as_deref())?
-    } else {
-        PrivateKeyDer::from_pem_slice(&text)
-            .map_err(|error| problem(KEY, key, format_args!("has no private key in it: {error}")))?
-    };
+    let passwords = tls.password_file.as_deref();
+    let chain = key_pair::read(certificate).and_then(|text| key_pair::chain(&text));
+    let der = key_pair::read(key)
+        .and_then(|text| key_pair::private_key(&text, passwords, "ssl_password_file"));
+    let (certificate, key) = (&*certificate.shown(), &*key.shown());
+    let chain = chain.map_err(|why| problem(NAME, certificate, why))?;
+    let der = der.map_err(|why| problem(KEY, key, why))?;
     let own = provider.key_provider.load_private_key(der);
     let pair = own.map(|own| CertifiedKey::new(chain, own));
     let checked = pair.and_then(|pair| match pair.keys_match() {
@@ -276,10 +276,6 @@ fn is_version_1_of(pair: &CertifiedKey) -> bool {
     !certificate.has_version && key.ends_with(&certificate.key_bits)
 }
 
-fn memchr_any(text: &[u8], word: &[u8]) -> bool {
-    text.windows(word.len()).any(|it| it == word)
-}
-
 /// Whether an authority checks the names of a server by handshakes.
 fn is_checked_by_handshake(server: &Server) -> bool {
     let acme = server.acme.as_deref();
@@ -287,15 +283,17 @@ fn is_checked_by_handshake(server: &Server) -> bool {
 }
 
 /// A pair as it is shown.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shown {
     pair: Arc<CertifiedKey>,
+    /// The file.
+    source: PathBuf,
     /// Where its OCSP response is put when it has been fetched.
     staple: Option<Arc<Staple>>,
 }
 
 /// The pairs of a server: the first one that the client can verify is shown.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ServerPairs {
     files: Vec<Shown>,
     /// `$acme_certificate`
@@ -306,10 +304,10 @@ impl ServerPairs {
     /// What is shown to clients of a server.
     pub(super) fn in_use(&self, server: &Server) -> Vec<InUse> {
         let parse = |pair: &CertifiedKey| pair.cert.first().and_then(|it| Certificate::parse(it));
-        let files = self.files.iter().zip(&server.tls.certificates).map(|(shown, path)| {
+        let files = self.files.iter().map(|shown| {
             let certificate = parse(&shown.pair);
             let names = certificate.as_ref().map(names_of).unwrap_or_default();
-            InUse { names, certificate, source: path.display().to_string() }
+            InUse { names, certificate, source: shown.source.display().to_string() }
         });
         let ordered = self.ordered.iter().zip(&server.acme).map(|(slot, wanted)| InUse {
             names: wanted.names.clone(),
@@ -317,6 +315,14 @@ impl ServerPairs {
             source: format!("acme_issuer {}", wanted.issuer.name),
         });
         files.chain(ordered).collect()
+    }
+
+    /// The same, and those that variables have chosen.
+    pub(super) fn with(&self, chosen: Vec<Arc<CertifiedKey>>) -> Self {
+        let shown = |pair| Shown { pair, source: PathBuf::new(), staple: None };
+        let mut all = self.clone();
+        all.files.extend(chosen.into_iter().map(shown));
+        all
     }
 
     /// The certificates whose OCSP responses are fetched.

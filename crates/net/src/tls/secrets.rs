@@ -19,9 +19,11 @@ struct Secret {
     /// In seconds since 1970.
     made: u64,
     bytes: [u8; SECRET_BYTES],
+    /// Other servers know it.
+    is_shared: bool,
 }
 
-/// The newest one first.
+/// The newest one first; one that other servers know before those that they do not.
 struct Secrets {
     list: VecDeque<Secret>,
     /// Goes up with every change; 0 before the first.
@@ -65,6 +67,16 @@ pub fn take_over(text: &str) {
     with(|secrets| secrets.take(text));
 }
 
+/// A secret that may be offered to other servers, as a text.
+pub fn candidate() -> Option<String> {
+    random().map(|bytes| Secret { made: 0, bytes, is_shared: true }.hex())
+}
+
+/// Takes up the secrets that all servers share; they make tickets from now on.
+pub fn share(text: &str) {
+    with(|secrets| secrets.share(text));
+}
+
 fn random() -> Option<[u8; SECRET_BYTES]> {
     let mut bytes = [0; SECRET_BYTES];
     provider::default_provider().secure_random.fill(&mut bytes).ok()?;
@@ -75,12 +87,17 @@ impl Secrets {
     /// Makes the next secret when it is time, and drops those whose last ticket has ended. Without random numbers
     /// the old one goes on.
     fn rotate(&mut self, now: u64, random: impl FnOnce() -> Option<[u8; SECRET_BYTES]>) {
-        let is_due = self.list.front().is_none_or(|newest| now >= newest.made + USE.as_secs());
+        let is_due = self.list.front().is_none_or(|newest| {
+            // Where secrets are shared, somebody else makes the next one, unless nobody can be reached for too long.
+            let used = if newest.is_shared { 2 * USE } else { USE };
+            now >= newest.made.saturating_add(used.as_secs())
+        });
         if !is_due {
             return;
         }
         let Some(bytes) = random() else { return };
-        self.list.push_front(Secret { made: now, bytes });
+        self.list.iter_mut().for_each(|secret| secret.is_shared = false);
+        self.list.push_front(Secret { made: now, bytes, is_shared: false });
         let kept_secs = USE.as_secs() + self.ticket_secs;
         self.list.retain(|secret| now < secret.made.saturating_add(kept_secs));
         self.version += 1;
@@ -88,28 +105,51 @@ impl Secrets {
 
     fn write(&self) -> String {
         let mut text = String::new();
-        for Secret { made, bytes } in &self.list {
-            let _ = write!(text, "{made} ");
-            for byte in bytes {
-                let _ = write!(text, "{byte:02x}");
-            }
-            text.push('\n');
+        for secret in &self.list {
+            let _ = writeln!(text, "{} {}", secret.made, secret.hex());
         }
         text
     }
 
     fn take(&mut self, text: &str) {
         for secret in text.lines().take(TAKEN_MAX).map_while(Secret::parse) {
-            if !self.list.contains(&secret) {
+            if !self.list.iter().any(|known| known.bytes == secret.bytes) {
                 self.list.push_back(secret);
             }
         }
-        self.list.make_contiguous().sort_by_key(|secret| std::cmp::Reverse(secret.made));
+        self.sort();
+    }
+
+    fn share(&mut self, text: &str) {
+        let mut is_changed = false;
+        for secret in text.lines().take(TAKEN_MAX).map_while(Secret::parse) {
+            let known = self.list.iter_mut().find(|known| known.bytes == secret.bytes);
+            is_changed |= known.as_ref().is_none_or(|known| !known.is_shared);
+            match known {
+                Some(known) => known.is_shared = true,
+                None => self.list.push_back(Secret { is_shared: true, ..secret }),
+            }
+        }
+        if is_changed {
+            self.sort();
+        }
+    }
+
+    fn sort(&mut self) {
+        let order = |secret: &Secret| std::cmp::Reverse((secret.is_shared, secret.made));
+        self.list.make_contiguous().sort_by_key(order);
         self.version += 1;
     }
 }
 
 impl Secret {
+    fn hex(&self) -> String {
+        self.bytes.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
     fn parse(line: &str) -> Option<Self> {
         let (made, hex) = line.split_once(' ')?;
         let made = made.parse().ok()?;
@@ -120,7 +160,7 @@ impl Secret {
         for (at, byte) in bytes.iter_mut().enumerate() {
             *byte = u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()?;
         }
-        Some(Self { made, bytes })
+        Some(Self { made, bytes, is_shared: false })
     }
 }
 
@@ -154,6 +194,23 @@ mod tests {
         let version = secrets.version;
         secrets.rotate(200 * hour, || None);
         assert_eq!((made(&secrets), secrets.version), (vec![100 * hour], version));
+    }
+
+    #[test]
+    fn secrets_that_others_know_make_tickets_until_nobody_can_be_reached() {
+        let (hour, mut secrets) = (3600, secrets(3600));
+        secrets.rotate(10 * hour, || Some([9; SECRET_BYTES]));
+        let shared = format!("{} {}", 8 * hour, "01".repeat(SECRET_BYTES));
+        secrets.share(&shared);
+        let version = secrets.version;
+        secrets.share(&shared);
+        assert_eq!(secrets.version, version, "nothing new");
+        assert_eq!(made(&secrets), [8 * hour, 10 * hour], "the shared one, although it is older");
+        secrets.rotate(15 * hour, || panic!("others see to the next one"));
+        secrets.share(&format!("{} {}\n{shared}", 14 * hour, "02".repeat(SECRET_BYTES)));
+        assert_eq!(made(&secrets)[..2], [14 * hour, 8 * hour]);
+        secrets.rotate(26 * hour, || Some([7; SECRET_BYTES]));
+        assert_eq!(made(&secrets)[0], 26 * hour, "nobody was reached for too long");
     }
 
     #[test]

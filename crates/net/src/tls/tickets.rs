@@ -8,7 +8,7 @@ use std::time::Duration;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::server::{ProducesTickets, StoresServerSessions};
-use sekisho_config::Tls;
+use sekisho_config::{Pem, Tls};
 
 use super::secrets;
 
@@ -53,7 +53,7 @@ pub(super) fn ticketer(identity: &str, tls: &Tls) -> Result<Arc<dyn ProducesTick
     if !secrets::need_for(lifetime, now()) {
         return Err(TlsProblem {
             directive: "ssl_session_tickets",
-            path: tls.certificates.first().cloned().unwrap_or_default(),
+            path: tls.certificates.first().map(Pem::shown).unwrap_or_default(),
             message: "no key could be generated: there are no random numbers".to_owned(),
             is_warning: false,
         });

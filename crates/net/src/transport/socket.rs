@@ -4,7 +4,7 @@
 //! that fills less than its room has taken all there is, which saves the call that would find nothing.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Poll, ready};
 
@@ -49,6 +49,14 @@ impl Socket {
     #[must_use]
     pub fn behind_proxy(self) -> Self {
         Self { awaits_proxy_header: true, ..self }
+    }
+
+    /// The client's address; `None` on a Unix socket.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        if !self.is_tcp {
+            return None;
+        }
+        socket2::SockRef::from(&self.fd).peer_addr().ok()?.as_socket()
     }
 
     /// Our own address; `None` on a Unix socket.

@@ -178,13 +178,24 @@ impl TlsStream {
             Peek::Hello(name, offered) => {
                 let chosen = chooser.choose(&name);
                 (self.hello.server_name, self.hello.offered) = (name, Some(offered));
+                let config = chosen
+                    .as_ref()
+                    .map(|server| chooser.config_for(server, &self.hello, || self.socket.peer()));
                 self.state = State::Failed;
-                let Some(server) = chosen else {
+                let Some((server, config)) = chosen.zip(config) else {
                     // As OpenSSL words it for nginx: the name is not known.
                     self.send_last(&[21, 3, 3, 0, 2, 2, 112]);
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "handshake rejected"));
                 };
-                let keys = UnbufferedServerConnection::new(Arc::clone(&server.config));
+                let config = match config {
+                    Ok(config) => config,
+                    Err(why) => {
+                        // An internal error.
+                        self.send_last(&[21, 3, 3, 0, 2, 2, 80]);
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                    }
+                };
+                let keys = UnbufferedServerConnection::new(config);
                 self.state = State::Keys(keys.map_err(failed)?, server);
                 Ok(())
             }

@@ -212,6 +212,10 @@ impl<F: Files> Decision<'_, F> {
     }
 
     fn run_program(&mut self, script_bytes: usize) -> Next<F::File> {
+        // Programs put what they get into lines.
+        if target::has_control(&self.route_state.path) {
+            return Next::Fail(Status::NOT_FOUND);
+        }
         self.route_state.script_bytes = script_bytes;
         Next::Done(Action::Cgi)
     }

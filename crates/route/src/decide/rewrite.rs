@@ -132,7 +132,11 @@ impl<'a, F: Files> Decision<'a, F> {
             Assignee::Variable(id) => {
                 route_state.assigned.set_at(id.0, &text, route_state.captures.count());
             }
-            Assignee::Args => text.clone_into(&mut route_state.query),
+            // As in nginx, a server that is asked gets the new query, with the path as it was resolved.
+            Assignee::Args => {
+                text.clone_into(&mut route_state.query);
+                route_state.is_moved = true;
+            }
             Assignee::LimitRate => {
                 // nginx logs what is no size, and leaves the rate alone.
                 let size = std::str::from_utf8(&text).ok();
@@ -338,7 +342,11 @@ impl<'a, F: Files> Decision<'a, F> {
             return self.bare(status);
         };
         let mut value = mem::take(&mut self.route_state.value);
+        // Within the text, `$status` is what is about to be answered.
+        let kept = self.route_state.status;
+        self.route_state.status = kept.or(Some(status));
         self.expand(text, &mut value);
+        self.route_state.status = kept;
         let next = if status.is_redirect() {
             redirect::keep_host(self.settings(), text, &mut value);
             redirect::write_address(self.table, self.request, self.route_state, &value);

@@ -11,7 +11,7 @@ pub(super) fn put(facts: Option<&TlsFacts>, variable: T, out: &mut Vec<u8>) {
     let Some(facts) = facts else { return };
     let mut put = |text: &str| out.extend_from_slice(text.as_bytes());
     match variable {
-        T::Alpn => return put(facts.alpn),
+        T::Alpn => return put(&facts.alpn),
         T::Cipher => return put(facts.cipher),
         T::Curve => return put(facts.curve),
         T::Ciphers | T::Curves => {
@@ -36,7 +36,7 @@ pub(super) fn put(facts: Option<&TlsFacts>, variable: T, out: &mut Vec<u8>) {
         return;
     };
     match variable {
-        T::ClientCertificateRaw => put(client.pem.trim_end()),
+        T::ClientCertificateRaw => put(&client.pem),
         // Each line but the first begins with a tab, so that it is allowed in a field.
         T::ClientCertificate => put(&client.pem.trim_end().replace('\n', "\n\t")),
         T::ClientCertificateEscaped => put(&escaped(&client.pem)),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sekisho_config::{Family, PassTo, UpstreamVariable};
+use sekisho_http::Fields;
 use sekisho_upstream::cache::CacheStatus;
 use sekisho_upstream::fields::add_forwarded_for;
 
@@ -36,14 +37,8 @@ impl Scope<'_> {
                 let status = facts.cache.map(CacheStatus::as_str);
                 out.extend_from_slice(status.unwrap_or_default().as_bytes());
             }
-            U::Http(name) => {
-                for (at, value) in facts.fields.all(name.as_bytes()).enumerate() {
-                    if at > 0 {
-                        out.extend_from_slice(b", ");
-                    }
-                    out.extend_from_slice(value);
-                }
-            }
+            U::Http(name) => push_values(&facts.fields, name, out),
+            U::Trailer(name) => push_values(&facts.trailers, name, out),
             U::Cookie(name) => {
                 let values = facts.fields.all(b"set-cookie");
                 let found = values.filter_map(|value| {
@@ -124,6 +119,16 @@ impl Scope<'_> {
         {
             out.extend_from_slice(&forward.index);
         }
+    }
+}
+
+/// All values of a field, as one.
+fn push_values(fields: &Fields, name: &str, out: &mut Vec<u8>) {
+    for (at, value) in fields.all(name.as_bytes()).enumerate() {
+        if at > 0 {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(value);
     }
 }
 

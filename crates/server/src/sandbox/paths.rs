@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use sekisho_config::{
     Access, AccessTarget, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, Pass,
-    PassTo, PathMapping, Programs, Template, UpstreamPlace, Variable,
+    PassTo, PathMapping, Pem, Programs, Template, UpstreamPlace, Variable,
 };
 use sekisho_sys::Right;
 
@@ -122,6 +122,15 @@ impl SandboxPaths {
                 paths.add_ground(path, ground(path, None), "access_log", Right::Write);
             }
         }
+        for block in config.blocks() {
+            let served = block.http.servers.iter().map(|server| &server.tls);
+            let own = served.flat_map(|tls| tls.certificates.iter().chain(&tls.keys));
+            own.for_each(|pem| paths.add_pem(pem, "ssl_certificate"));
+            let passes = block.http.locations.iter().filter_map(|it| it.settings.pass.as_deref());
+            let tls = passes.map(|pass| &pass.forward.tls);
+            let clients = tls.flat_map(|tls| tls.certificate.iter().chain(&tls.key));
+            clients.for_each(|pem| paths.add_pem(pem, "proxy_ssl_certificate"));
+        }
         paths.network = Network::of(config);
         if !programs && config.http.locations.iter().any(|it| it.settings.pass.is_some()) {
             // Bodies that do not fit in memory are kept there on their way.
@@ -224,6 +233,22 @@ impl SandboxPaths {
         {
             self.add(&**folder, Right::Write);
         }
+    }
+
+    /// A certificate that variables choose is read by the workers. What a `map` says may be anywhere; other values are
+    /// taken to be names in the folder.
+    fn add_pem(&mut self, pem: &Pem, directive: &'static str) {
+        let Pem::Computed { value, folder } = pem else { return };
+        let ground = match value.parts.as_slice() {
+            [Part::Literal(text), ..] if text.starts_with(b"data:") => return,
+            [Part::Literal(text), ..] => {
+                let end = text.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+                Some(folder.join(OsStr::from_bytes(&text[..end])))
+            }
+            [Part::Variable(Variable::Map(_) | Variable::Assigned(_)), ..] => None,
+            _ => Some(folder.clone()),
+        };
+        self.add_ground(value, ground, directive, Right::Read);
     }
 
     /// A file of passwords is replaced by another one when it changes: its folder is what stays.

@@ -77,3 +77,38 @@ fn a_stop_ends_what_is_within() {
     server.wait_exit(Duration::from_secs(30));
     assert!(page.try_read_response(false).is_err());
 }
+
+/// L34: a copy of a request is shown with the session that made it, also when its request is over, or the session.
+#[test]
+fn copies_are_shown_while_they_run() {
+    let backend = silent();
+    let to = backend.address();
+    let config = site(&format!(
+        "location /files/ {{ mirror /copy; alias {{root}}/; }}
+         location /copy {{ internal; proxy_pass http://{to}/there; proxy_read_timeout 1h; }}"
+    ));
+    let tree = Tree::new();
+    tree.file("root/a.txt", "a file");
+    let server = Server::start_in(tree, BINARY, &config);
+    let shown = |what: &str| {
+        let id = server.id().to_string();
+        sekisho_testkit::run(BINARY, &["ctl", "--pid", &id, what, "--json"], LONG).stdout
+    };
+    let mut client = server.connect();
+    assert_eq!(client.get("/files/a.txt").text(), "a file");
+    eventually("the copy is sent", LONG, || backend.heads().len() == 1);
+    for what in ["sessions", "requests"] {
+        eventually(what, LONG, || {
+            let text = shown(what);
+            text.contains("mirror") && text.contains("/copy") && text.contains(&to.to_string())
+        });
+    }
+    let peer = client.local_address().to_string();
+    assert!(shown("sessions").contains(&peer));
+    // The client has gone, and the copy goes on.
+    drop(client);
+    eventually("the session is over", LONG, || {
+        let text = shown("sessions");
+        text.contains("mirror") && text.contains("shutdown")
+    });
+}

@@ -208,3 +208,20 @@ fn servers_are_logged() {
     assert!(parts[2].starts_with("0.") && parts[3].starts_with("-, 0."), "{line}");
     assert_eq!((parts[4], parts[5]), ("-", "0, 1"), "{line}");
 }
+
+/// The rate that an application names comes before that of the location which it hands the request to.
+#[test]
+fn a_rate_is_kept_where_a_request_is_handed_over() {
+    let body = "server { listen 127.0.0.1:{port}; root {root};
+            location / { proxy_pass http://127.0.0.1:{port2}; }
+            location /files/ { internal; limit_rate 7; add_header X-Rate $limit_rate; } }
+        server { listen 127.0.0.1:{port2}; add_header X-Accel-Redirect /files/a;
+            add_header X-Accel-Limit-Rate $arg_rate; return 200 x; }";
+    let tree = Tree::new();
+    tree.file("root/files/a", "file");
+    let server = Server::start_in(tree, BINARY, &http(body));
+    let mut client = server.connect();
+    let response = client.get("/?rate=9000");
+    assert_eq!((response.text(), response.field("x-rate")), ("file".to_owned(), Some("9000")));
+    assert_eq!(client.get("/").field("x-rate"), Some("0"), "no rate but the location's");
+}

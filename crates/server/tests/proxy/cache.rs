@@ -538,3 +538,36 @@ fn gateways_have_caches_too() {
     }
     assert_eq!(backend.connections(), 1);
 }
+
+/// `proxy_cache_max_range_offset`: a range far behind is not worth fetching all of an answer.
+#[test]
+fn a_range_far_behind_is_passed_on() {
+    let backend = Backend::start(|connection| {
+        while let Some(head) = connection.request() {
+            let fields = "Cache-Control: max-age=600\r\nETag: \"e\"\r\n";
+            if head.to_ascii_lowercase().contains("\r\nrange: bytes=5-") {
+                let fields = format!("{fields}Content-Range: bytes 5-9/10\r\n");
+                connection.answer("206 Partial Content", &fields, "56789");
+            } else {
+                connection.answer("200 OK", fields, "0123456789");
+            }
+        }
+    });
+    let to = backend.address();
+    let server = cached(
+        "",
+        &format!("location / {{ proxy_pass http://{to}; proxy_cache_max_range_offset 2; }}"),
+    );
+    let mut client = server.connect();
+    for _ in 0..2 {
+        let far = client.request("GET", "/a", "Range: bytes=5-\r\n");
+        assert_eq!((far.status, status(&far), far.text()), (206, "MISS", "56789".into()));
+    }
+    assert!(backend.heads().iter().all(|head| head.contains("bytes=5-")));
+    // A near one is cut of all of it, which is kept; then a far one is, too.
+    let near = client.request("GET", "/a", "Range: bytes=1-2\r\n");
+    assert_eq!((near.status, status(&near), near.text()), (206, "MISS", "12".into()));
+    let far = client.request("GET", "/a", "Range: bytes=5-\r\n");
+    assert_eq!((far.status, status(&far), far.text()), (206, "HIT", "56789".into()));
+    assert_eq!(backend.heads().len(), 3);
+}

@@ -32,6 +32,9 @@ fn a_host_in_a_variable_is_looked_up() {
     assert_eq!(asked, 2, "one for each kind of address");
     assert_eq!(client.get("/?to=APP.example").text(), "found");
     assert_eq!(dns.asked(), asked, "what is known is not asked for");
+    // The server of another name is asked for that one.
+    let aliased = client.get("/?to=alias-of-alias-of-app.example");
+    assert_eq!(aliased.text(), "found", "{}", server.log("error.log"));
     assert_eq!(client.get("/?to=gone.example").status, 502);
     let log = server.log("error.log");
     assert!(log.contains("gone.example could not be resolved (3: Host not found)"), "{log}");

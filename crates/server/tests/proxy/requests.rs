@@ -31,6 +31,7 @@ fn the_target_is_made_by_the_rules_of_nginx() {
              location /moved/ {{ rewrite ^/moved/(.*)$ /to/$1?more=1 break; proxy_pass http://{to}; }}
              location /var/ {{ set $where /there; proxy_pass http://{to}$where$is_args$args; }}
              location ~ [.]php$ {{ proxy_pass http://{to}; }}
+             location /args/ {{ set $args new=$arg_old; proxy_pass http://{to}; }}
              location @named {{ proxy_pass http://{to}; }}
              location /try/ {{ try_files $uri @named; }}"
         ),
@@ -46,6 +47,7 @@ fn the_target_is_made_by_the_rules_of_nginx() {
         ("/some/path/x", "/some/path/x"),
         ("/moved/a%20b", "/to/a%20b?more=1"),
         ("/var/x?q=1", "/there?q=1"),
+        ("/args/x?old=1", "/args/x?new=1"),
         ("/a.php/../b.php?z", "/a.php/../b.php?z"),
         ("/try/not%2fthere?q", "/try/not%2fthere?q"),
         // A file that `try_files` finds is for the server to run, and not sent.
@@ -135,4 +137,33 @@ fn variables_name_a_group_or_an_address() {
     assert_eq!(client.get("/?to=").status, 500);
     let log = server.log("error.log");
     assert!(log.contains("no resolver defined to resolve nosuch.invalid"), "{log}");
+}
+
+/// As in nginx, `limit_except` says who may use other methods, and not who answers them.
+#[test]
+fn other_methods_are_passed_on_within_limit_except() {
+    let backend = echo();
+    let to = backend.address();
+    let tree = Tree::new();
+    tree.file("root/a/index.html", "a file");
+    let server = serve(
+        tree,
+        &format!(
+            "location /a/ {{ proxy_pass http://{to}; limit_except GET {{ allow all; }} }}
+             location /b/ {{ proxy_pass http://{to}; limit_except GET {{ deny all; }} }}"
+        ),
+    );
+    let mut client = server.connect();
+    for (method, target, status) in
+        [("POST", "/a/", 200), ("GET", "/a/", 200), ("POST", "/b/", 403), ("GET", "/b/", 200)]
+    {
+        let response = client.request_with_body(method, target, "", b"");
+        assert_eq!(response.status, status, "{method} {target}");
+        if status == 200 {
+            assert!(
+                response.text().starts_with(&format!("{method} {target} ")),
+                "{method} {target}"
+            );
+        }
+    }
 }

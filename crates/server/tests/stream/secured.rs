@@ -118,3 +118,23 @@ fn servers_have_names() {
     assert_eq!(ask(port, "two.test", ""), "second two");
     assert_eq!(ask(port, "none.test", ""), "first none.test");
 }
+
+#[test]
+fn clients_choose_from_the_protocols_that_are_named() {
+    if !have("openssl") {
+        return;
+    }
+    let config = stream(
+        "server { listen 127.0.0.1:{port} ssl; ssl_certificate {dir}/one.test.crt;
+             ssl_certificate_key {dir}/one.test.key; ssl_alpn imap pop3; return $ssl_alpn_protocol; }",
+    );
+    let server = Server::start_in(certified(&["one.test"]), BINARY, &config);
+    let chosen = |offered: &str| {
+        let to = server.address().to_string();
+        let arguments = ["s_client", "-quiet", "-connect", &to, "-alpn", offered];
+        run("openssl", &arguments, LONG).stdout
+    };
+    assert_eq!(chosen("pop3,imap"), "imap", "the server's order counts");
+    assert_eq!(chosen("smtp,pop3"), "pop3");
+    assert_eq!(chosen("smtp"), "", "refused");
+}

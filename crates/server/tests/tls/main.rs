@@ -7,6 +7,7 @@ mod common;
 
 mod change;
 mod checks;
+mod chosen;
 mod clients;
 mod early;
 mod ends;

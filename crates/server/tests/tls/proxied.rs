@@ -13,10 +13,12 @@ use crate::support::{Speech, can_make_certificates, certificate};
 const V1: &str = "PROXY TCP4 192.0.2.7 192.0.2.9 4711 443\r\n";
 
 fn v2() -> Vec<u8> {
-    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0f".to_vec();
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x17".to_vec();
     header.extend([192, 0, 2, 7, 192, 0, 2, 9, 0x12, 0x67, 1, 0xbb]);
     // A value of an unknown type.
     header.extend([0xe0, 0, 0]);
+    // The name that the client has asked the balancer for.
+    header.extend(b"\x02\x00\x05a.org");
     header
 }
 
@@ -35,6 +37,7 @@ fn start(inside: &str) -> Server {
                  location / {{
                      return 200 '$remote_addr $remote_port $realip_remote_addr $proxy_protocol_addr $proxy_protocol_port $proxy_protocol_server_addr $proxy_protocol_server_port';
                  }}
+                 location /values/ {{ return 200 '$proxy_protocol_tlv_authority $proxy_protocol_tlv_0x02 $proxy_protocol_tlv_ssl_cn'; }}
                  location /inside/ {{ deny 192.0.2.7; try_files /none =204; }}
                  location /rate/ {{ limit_req zone=rate; try_files /none =204; }}
              }}
@@ -55,10 +58,12 @@ fn both_versions_say_who_the_client_is() {
             let said = client.get("/").text();
             assert_eq!(said, "192.0.2.7 4711 127.0.0.1 192.0.2.7 4711 192.0.2.9 443");
         }
+        let name = if header[0] == b'P' { "  " } else { "a.org a.org " };
+        assert_eq!(client.get("/values/").text(), name);
         assert_eq!(client.get("/inside/").status, 403, "access sees the real address");
     }
     let log = server.log("access.log");
-    assert_eq!(log.lines().filter(|line| line.starts_with("192.0.2.7 4711 127.0.0.1 ")).count(), 6);
+    assert_eq!(log.lines().filter(|line| line.starts_with("192.0.2.7 4711 127.0.0.1 ")).count(), 8);
     let log = server.log("error.log");
     assert!(log.contains("access forbidden by rule, client: 192.0.2.7"), "{log}");
 }

@@ -9,7 +9,8 @@ const FRONT: &str = "
     location /name/ { proxy_pass BACK/remote/; }
     location /cut { proxy_pass BACK/r; }
     location /plain/ { proxy_pass BACK; }
-    location /rw/ { rewrite ^/rw(/.*)$ /new$1 break; proxy_pass BACK; }";
+    location /rw/ { rewrite ^/rw(/.*)$ /new$1 break; proxy_pass BACK; }
+    location /rw/uri/ { rewrite ^/rw(/.*)$ /new$1 break; proxy_pass BACK/ignored/; }";
 
 /// The same by our rules.
 fn ours(asked: &str) -> String {
@@ -19,6 +20,7 @@ fn ours(asked: &str) -> String {
     let (pass, location): (Option<&[u8]>, &[u8]) = match () {
         () if path.starts_with(b"/name/") => (Some(b"/remote/"), b"/name/"),
         () if path.starts_with(b"/cut") => (Some(b"/r"), b"/cut"),
+        () if path.starts_with(b"/rw/uri/") => (Some(b"/ignored/"), b"/rw/uri/"),
         () => (None, b""),
     };
     let is_rewritten = path.starts_with(b"/rw/");
@@ -32,6 +34,7 @@ fn ours(asked: &str) -> String {
         path: &path,
         query: split.query,
         is_rewritten,
+        is_in_place: is_rewritten,
         is_computed: false,
     };
     let mut out = Vec::new();
@@ -59,7 +62,7 @@ fn targets_are_nginx_s() {
         "a%22%3C%3E%5C%5E%60%7B%7C%7D",
         "a\"<>\\^`{|}",
     ];
-    for location in ["/name/", "/cut", "/cut/", "/plain/", "/rw/"] {
+    for location in ["/name/", "/cut", "/cut/", "/plain/", "/rw/", "/rw/uri/"] {
         for tail in tails {
             let target = format!("{location}{tail}");
             let answer = nginx.ask(&target, "");

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use sekisho_config::CachePath;
+use sekisho_config::{CachePath, Family};
 use sekisho_http::Fields;
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::entry::{self, BodySum, Damaged, Entry};
@@ -37,6 +37,13 @@ pub struct Cache {
     is_cold: AtomicBool,
     /// The requests that wait for an entry that another request fetches.
     waiting: Mutex<HashMap<Key, Vec<Waker>>>,
+}
+
+impl Cache {
+    /// Whether a directive of this family names it so.
+    pub(super) fn is_named(&self, name: &[u8], family: Family) -> bool {
+        self.config.name.as_bytes() == name && self.config.family == family
+    }
 }
 
 /// The fields of a request, by their names in lower case; those of one name are joined.

@@ -129,10 +129,15 @@ impl CachedTask {
         kept: Option<Arc<Kept>>,
         may_store: bool,
     ) {
+        let far = self.question.far.clone().filter(|_| kept.is_none());
+        let may_store = may_store && far.is_none();
         let start = Start { slot, uses: self.uses, fetching, kept, may_store };
         let mut keeping = Keeping::new(&self.question, start);
         if let Some(task) = &mut self.task {
             keeping.add_validators(task.pairs_mut());
+            if let Some(far) = far {
+                task.pairs_mut().extend_from(&far);
+            }
             task.keep_by(keeping);
         }
         self.state = State::Asking;

@@ -41,12 +41,16 @@ impl Task for UpstreamTask {
                     bytes.len()
                 }
             },
+            Stage::Exchanging(..) if self.replayed < self.streamed.bytes().len() => {
+                self.awaits_room = true;
+                0
+            }
             Stage::Exchanging(_, exchange)
                 if self.is_tunnel || matches!(self.parts.body, Body::Stream(_)) =>
             {
                 let taken = exchange.take(bytes, now);
                 if !self.is_tunnel {
-                    self.streamed.push(&bytes[..taken], self.parts.body_memory);
+                    self.remember(&bytes[..taken]);
                 }
                 self.awaits_room = taken < bytes.len();
                 // It leaves with the next poll.
@@ -72,7 +76,9 @@ impl Task for UpstreamTask {
         match &mut self.parts.stage {
             Stage::Gathering(body) => body.end(),
             Stage::Exchanging(_, exchange) if !exchange.is_request_framed() => {
-                let _ = exchange.end_body(now);
+                if self.replayed >= self.streamed.bytes().len() {
+                    let _ = exchange.end_body(now);
+                }
                 cx.waker().wake_by_ref();
             }
             _ => {}
@@ -126,7 +132,8 @@ impl Task for UpstreamTask {
                     Poll::Ready(Ok(stream)) => {
                         let peer = *peer;
                         let Parts { pass, pools, .. } = &self.parts;
-                        let engine = engine(pass.family, &pass.forward);
+                        let engine =
+                            engine(pass.family, &pass.forward, self.parts.secure.is_some());
                         let exchange =
                             Exchange::connected(stream, engine, pools.borrow_work(), now);
                         self.exchange(peer, exchange, false, now);
@@ -259,6 +266,9 @@ impl Task for UpstreamTask {
                 sent: counts.sent,
                 is_elsewhere: before > 0 && facts.tries.len() == before,
             });
+        }
+        if !self.trailers.is_empty() {
+            facts.trailers.clone_from(&self.trailers);
         }
         if let Stage::Exchanging(_, exchange) = &self.parts.stage {
             facts.fields.clear();

@@ -1,5 +1,7 @@
-//! A Redis or Valkey server, a cluster of them, or whatever their sentinels name, as the store of a zone. Each key is
-//! one script: what was counted goes in, what all servers have counted together comes out. The clock is the store's.
+//! A Redis or Valkey server, a cluster of them, or the primary that their sentinels name. Whatever is decided there is one
+//! script, by the store's clock.
+
+use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
@@ -10,7 +12,11 @@ use sekisho_config::Rate;
 use sekisho_handler::limits::Counted;
 use tokio::task::JoinSet;
 
-use super::LEASE;
+/// The places of a server that is gone are free after this time.
+pub(super) const LEASE: Duration = Duration::from_secs(15);
+/// One secret of TLS tickets is used for so long, and read for so long after that (RFC 8446 §4.6.1).
+const SECRET_USE: Duration = Duration::from_hours(6);
+const SECRET_READ: Duration = Duration::from_hours(7 * 24);
 
 /// A leaky bucket in thousandths of a request, as a zone counts: excess and the moment of it. The first request is free.
 const RATE: &str = "
@@ -51,6 +57,21 @@ end
 redis.call('PEXPIRE', KEYS[1], 2 * tonumber(ARGV[3]))
 return others";
 
+/// The secrets of TLS tickets, the newest one first. When that one was used long enough, the offered one is next.
+const SECRETS: &str = "
+local now = tonumber(redis.call('TIME')[1])
+local newest = redis.call('LINDEX', KEYS[1], 0)
+if not newest or now >= tonumber(newest:match('^%d+')) + tonumber(ARGV[2]) then
+  redis.call('LPUSH', KEYS[1], now .. ' ' .. ARGV[1])
+end
+local oldest = redis.call('LINDEX', KEYS[1], -1)
+while tonumber(oldest:match('^%d+')) + tonumber(ARGV[3]) < now do
+  redis.call('RPOP', KEYS[1])
+  oldest = redis.call('LINDEX', KEYS[1], -1)
+end
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return table.concat(redis.call('LRANGE', KEYS[1], 0, -1), '\\n')";
+
 /// How a store says that it does not know a script.
 const NO_SCRIPT: &str = "NOSCRIPT";
 
@@ -85,13 +106,35 @@ impl Store {
         self.connection = None;
     }
 
+    /// The secrets of TLS tickets that all servers share. This one is used next, when there must be a next one.
+    pub(super) async fn ticket_secrets(&mut self, candidate: &str) -> Result<String, String> {
+        let mut command = redis::cmd("EVAL");
+        command.arg(SECRETS).arg(1).arg("sekisho:tickets").arg(candidate);
+        let read = SECRET_USE + SECRET_READ;
+        command.arg(SECRET_USE.as_secs()).arg(read.as_secs());
+        let answer = self.connection().await?.run_one(&command).await;
+        match answer.map_err(|error| error.to_string())? {
+            Value::BulkString(text) => {
+                String::from_utf8(text).map_err(|_| "secrets that are no text".to_owned())
+            }
+            other => Err(format!("an unexpected answer: {other:?}")),
+        }
+    }
+
+    async fn connection(&mut self) -> Result<&mut Connection, String> {
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
+            none => {
+                let new = connect(&self.url).await.map_err(|error| error.to_string())?;
+                Ok(none.insert(new))
+            }
+        }
+    }
+
     /// Tells what was counted; for each key, what all have counted.
     pub(super) async fn tell(&mut self, told: &Told<'_>) -> Result<Vec<u64>, String> {
         let shown = |error: RedisError| error.to_string();
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            none => none.insert(connect(&self.url).await.map_err(shown)?),
-        };
+        let connection = self.connection().await?;
         if told.counted.is_empty() {
             let pong = connection.run_one(&redis::cmd("PING")).await;
             return pong.map(|_| Vec::new()).map_err(shown);

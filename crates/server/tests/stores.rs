@@ -1,5 +1,5 @@
-//! Limits that several servers share through a real Redis (`store=`): rates and places hold for all of them together, and
-//! each failure mode does what it says while the store is away.
+//! What several servers share through a real Redis: rates and places hold for all of them together (`store=`), each failure
+//! mode does what it says while the store is away, and TLS sessions are resumed with any of them.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -139,4 +139,43 @@ fn what_counts_while_the_store_is_away_is_configured() {
         });
         eventually("requests pass again", LONG, || client.get("/rate").status == 200);
     }
+}
+
+#[test]
+fn a_session_is_resumed_with_another_server() {
+    // S4
+    let Some(store) = Store::start() else { return };
+    if !have("openssl") {
+        return;
+    }
+    // The same paths on both, as on the machines of a fleet.
+    let shared = Tree::new();
+    let dir = shared.dir().display().to_string();
+    let order = format!(
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=a.test \
+         -keyout {dir}/key.pem -out {dir}/cert.pem"
+    );
+    assert_eq!(run("sh", &["-c", &order], LONG).code(), 0);
+    let config = http(&format!(
+        "ssl_session_ticket_store redis+unix://{};
+         server {{ listen 127.0.0.1:{{port}} ssl; server_name a.test; return 200 $ssl_session_reused;
+             ssl_certificate {dir}/cert.pem; ssl_certificate_key {dir}/key.pem; }}",
+        store.socket()
+    ));
+    let start = || Server::start_in(Tree::new(), BINARY, &config);
+    let (one, other) = (start(), start());
+    let ask = |server: &Server, arguments: &str| {
+        let ask = format!(
+            "printf 'GET / HTTP/1.0\\r\\nHost: a.test\\r\\n\\r\\n' | openssl s_client -connect {} -servername a.test \
+             -ign_eof {arguments} 2>&1",
+            server.address()
+        );
+        run("sh", &["-c", &ask], LONG).stdout
+    };
+    // Until both have the secret of the store, each has one of its own.
+    eventually("both share a secret", LONG, || {
+        ask(&one, &format!("-sess_out {dir}/session"));
+        ask(&other, &format!("-sess_in {dir}/session")).contains("Reused, TLSv1.3")
+    });
+    assert!(ask(&one, &format!("-sess_in {dir}/session")).contains("Reused"), "and with itself");
 }

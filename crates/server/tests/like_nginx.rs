@@ -1,0 +1,306 @@
+//! The same configuration and the same requests for nginx and for this server: proxying, error pages, methods, paths and
+//! logs. The answers are the same, and so are the lines of the access logs.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::{BINARY, LONG};
+use sekisho_testkit::{Response, Server, Tree, eventually, have};
+
+const NGINX: &str = "/usr/sbin/nginx";
+
+/// What both are told.
+const SITE: &str = r#"
+    log_format own '$request_method "$request_uri" $uri $args $status $body_bytes_sent "$http_x_a" $upstream_status "$sent_http_x_from" $server_name';
+    log_format json escape=json '{"uri":"$uri","agent":"$http_user_agent","status":"$status"}';
+    access_log {dir}/own.log own;
+    access_log {dir}/json.log json;
+    map $arg_kind $kind { default other; ~^a(?<rest>.*)$ a-$rest; b two; }
+    upstream group { server 127.0.0.1:{port2}; }
+    server {
+        listen 127.0.0.1:{port}; server_name front; root {root};
+        proxy_http_version 1.1; proxy_set_header Connection "";
+
+        location /whole/  { proxy_pass http://127.0.0.1:{port2}; }
+        location /part/   { proxy_pass http://group/new/; }
+        location /cut     { proxy_pass http://group/c; }
+        location /break/  { rewrite ^/break/(.*)$ /b/$1 break; proxy_pass http://group/ignored/; }
+        location /later/  { rewrite ^/later/(.*)$ /l/$1; break; proxy_pass http://group/ignored; }
+        location /last/   { rewrite ^/last/(.*)$ /part/$1 last; proxy_pass http://group/never/; }
+        location ~ ^/regex/(.*)$ { proxy_pass http://group/r/$1?k=$kind; }
+        location = /exact { proxy_pass http://group; }
+        location /set/    { set $to 127.0.0.1:{port2}; proxy_pass http://$to; }
+        location /fields/ {
+            proxy_pass http://group/say/; proxy_set_header X-A "a $http_x_a"; proxy_set_header X-Empty ""; proxy_set_header Host $host;
+            proxy_pass_request_headers on; proxy_hide_header X-Secret;
+        }
+        location /redirect/ { proxy_pass http://group/move/; }
+        location /kept/     { proxy_pass http://group/move/; proxy_redirect off; }
+        location /changed/  { proxy_pass http://group/move/; proxy_redirect ~^(.*)/to/(.*)$ /elsewhere/$2; }
+        location /fails/    { proxy_pass http://group/status/; proxy_intercept_errors on; error_page 404 /pages/404.html; error_page 502 503 = @plain; error_page 500 =200 /pages/500.html; }
+        location /passes/   { proxy_pass http://group/status/; error_page 404 /pages/404.html; }
+        location /dead/     { proxy_pass http://127.0.0.1:1; error_page 502 =503 /pages/dead.html; }
+        location /nobody/   { proxy_pass http://127.0.0.1:1; }
+        location /slash/    { proxy_pass http://group; }
+        location /post/     { proxy_pass http://group; proxy_method POST; }
+        location @plain     { return 200 "plain $uri $args $status"; }
+
+        error_page 404 /pages/404.html;
+        error_page 403 = @plain;
+        error_page 410 =301 /pages/gone.html;
+        error_page 418 https://example.org/tea?$args;
+        location /pages/   { internal; }
+        location /gone/    { return 410; }
+        location /tea/     { return 418; }
+        location /denied/  { deny all; }
+        location /named/   { try_files $uri @plain; }
+        location /coded/   { try_files $uri $uri/ =403; }
+        location /nested/  { error_page 404 =204 /pages/none; recursive_error_pages on; }
+        location /empty/   { return 444; }
+        location /text/    { return 200 "$request_method $uri [$args] $kind $is_args"; }
+        location /temp/    { return 302 http://example.org$request_uri; }
+        location /here/    { return 301 /there$uri?$args; }
+        location /only/    { limit_except GET { deny all; } }
+        location /method/  { if ($request_method !~ ^(GET|HEAD|PURGE)$) { return 405; } return 200 $request_method; }
+        location /files/   { alias {root}/f/; }
+        location /listed   { alias {root}/f; }
+        location /off/     { access_log off; return 200 off; }
+        location /some/    { access_log {dir}/some.log own if=$arg_log; return 200 some; }
+    }
+    server {
+        listen 127.0.0.1:{port2}; access_log off; root {root};
+        location /move/   { return 302 http://group/move/to/here; }
+        location /say/    { add_header X-From back; add_header X-Secret s; return 200 "$http_host|$http_x_a|$http_x_empty|$http_x_b|$http_connection"; }
+        location /status/ { if ($arg_s = 404) { return 404 missing; } if ($arg_s = 500) { return 500 broken; } if ($arg_s = 503) { return 503 busy; } return 200 fine; }
+        location /        { add_header X-From back; return 200 "$request_method $request_uri $server_protocol"; }
+    }
+"#;
+
+fn tree() -> Tree {
+    let tree = Tree::new();
+    for (file, text) in [
+        ("pages/404.html", "page: none"),
+        ("pages/500.html", "page: broken"),
+        ("pages/dead.html", "page: dead"),
+        ("pages/gone.html", "page: gone"),
+        ("named/there.txt", "file: there"),
+        ("coded/d/x.txt", "file: x"),
+        ("only/a.txt", "file: only"),
+        ("f/a b.txt", "file: blank"),
+        ("f/d/index.html", "file: index"),
+        ("f/plain.txt", "file: plain"),
+        ("index.html", "file: root"),
+    ] {
+        tree.file(&format!("root/{file}"), text);
+    }
+    // nginx may run as somebody else.
+    tree.mode(".", 0o755);
+    tree
+}
+
+/// What is compared. Pages that the servers make themselves differ.
+fn seen(server: &Server, method: &str, response: &Response) -> String {
+    let port = format!(":{}", server.address().port());
+    let location = response.field("location").unwrap_or("-").replace(&port, "");
+    let from = response.field("x-from").unwrap_or("-");
+    let secret = response.field("x-secret").unwrap_or("-");
+    let kind = response.field("content-type").unwrap_or("-");
+    let text = response.text();
+    let is_own = text.contains("<h1>");
+    let body = if is_own || method == "HEAD" { "" } else { &text };
+    let kind = if is_own || response.status >= 300 { "" } else { kind };
+    format!("{} {location} {from} {secret} {kind} {body:?}", response.status)
+}
+
+/// Method, target and fields.
+fn requests() -> Vec<(&'static str, String, &'static str)> {
+    let mut all = Vec::new();
+    let passing = [
+        "/whole/", "/part/", "/cut", "/break/", "/later/", "/last/", "/regex/", "/set/", "/post/",
+        "/slash/",
+    ];
+    let tails = [
+        "",
+        "a",
+        "a/b?c=d",
+        "a?",
+        "a%20b",
+        "a%2Fb",
+        "a//b",
+        "./a/../b",
+        "%7Ea",
+        "a%3Fb?x=%20",
+        "a+b;c",
+        "?kind=abc",
+        "?kind=b",
+        "a%1bb",
+        "a%25b",
+    ];
+    for location in passing {
+        for tail in tails {
+            // There, a decoded path would be the target, and a `map` would change the groups.
+            let is_odd = matches!(tail, "a%20b" | "a%1bb" | "a%3Fb?x=%20" | "?kind=abc");
+            if location != "/regex/" || !is_odd {
+                all.push(("GET", format!("{location}{tail}"), ""));
+            }
+        }
+        for method in ["HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PROPFIND", "BREW"] {
+            all.push((method, format!("{location}x"), "Content-Length: 0\r\n"));
+        }
+    }
+    all.push(("GET", "/exact".to_owned(), ""));
+    all.push(("GET", "/exact?a=b".to_owned(), ""));
+    all.push(("GET", "/slash".to_owned(), ""));
+    all.push(("GET", "/slash?a=b".to_owned(), ""));
+    for fields in ["", "X-A: one\r\nX-B: two\r\nX-Empty: e\r\n", "X-A: \"q\"\\\r\n"] {
+        all.push(("GET", "/fields/x".to_owned(), fields));
+    }
+    for location in ["/redirect/x", "/kept/x", "/changed/x", "/dead/", "/nobody/"] {
+        all.push(("GET", location.to_owned(), ""));
+        all.push(("HEAD", location.to_owned(), ""));
+    }
+    for location in ["/fails/", "/passes/"] {
+        for status in ["", "404", "500", "503"] {
+            all.push(("GET", format!("{location}?s={status}"), ""));
+            all.push(("POST", format!("{location}?s={status}"), "Content-Length: 0\r\n"));
+        }
+    }
+    let local = [
+        "/",
+        "/none",
+        "/none?a=b",
+        "/pages/404.html",
+        "/gone/",
+        "/tea/?milk=1",
+        "/denied/x",
+        "/named/there.txt",
+        "/named/none",
+        "/coded/d",
+        "/coded/d/",
+        "/coded/none",
+        "/nested/x",
+        "/text/",
+        "/text/?a=1&kind=ax",
+        "/text/a%20b?%20",
+        "/temp/a?b",
+        "/here/x?y=z",
+        "/only/a.txt",
+        "/only/none",
+        "/method/",
+        "/files/a%20b.txt",
+        "/files/d",
+        "/files/d/",
+        "/files/plain.txt/",
+        "/files/../files/plain.txt",
+        "/listed/plain.txt",
+        "/listed",
+        "/files/none",
+        "/off/",
+        "/some/?log=1",
+        "/some/?log=0",
+        "/some/",
+        "//files//plain.txt",
+        "/%66iles/plain.txt",
+        "/files/%2e%2e/index.html",
+        "/..",
+        "/%",
+        "/%zz",
+        "/files%2Fplain.txt",
+        "/text%3Fa",
+    ];
+    for target in local {
+        all.push(("GET", target.to_owned(), ""));
+        all.push(("HEAD", target.to_owned(), ""));
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PROPFIND", "PURGE", "BREW"] {
+        // What is no file is answered alike; files have OPTIONS, and methods that nobody knows are a 501.
+        let is_ours = matches!(method, "OPTIONS" | "PURGE" | "BREW");
+        for target in [
+            "/files/plain.txt",
+            "/none",
+            "/text/",
+            "/method/",
+            "/only/a.txt",
+            "/gone/",
+            "/named/none",
+        ] {
+            if !(is_ours && matches!(target, "/files/plain.txt" | "/none")) {
+                all.push((method, target.to_owned(), "Content-Length: 0\r\n"));
+            }
+        }
+    }
+    all
+}
+
+/// Lines of a log whose answers have the same length on both: pages of their own making have not.
+fn lines(server: &Server, log: &str) -> Vec<String> {
+    let port = format!(":{}", server.address().port());
+    server.log(log).lines().map(|line| line.replace(&port, "")).collect()
+}
+
+#[test]
+fn both_answer_and_log_alike() {
+    if !have("nginx") {
+        return;
+    }
+    let frame = |first: &str| {
+        format!(
+            "{first}\nevents {{}}\nhttp {{\ntypes {{ text/html html; text/plain txt; }}\n{SITE}\n}}\n"
+        )
+    };
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary = temporary.map(|name| format!("{name}_temp_path {{dir}}/temporary;")).concat();
+    let nginx = frame(
+        "daemon off; master_process off; pid {dir}/nginx.pid; error_log {dir}/error.log info;",
+    );
+    let nginx = nginx.replace("http {\n", &format!("http {{\n{temporary}\n"));
+    let nginx = Server::start_in(tree(), NGINX, &nginx);
+    let ours = frame("worker_processes 1; error_log {dir}/error.log info;");
+    let ours = Server::start_in(tree(), BINARY, &ours);
+    let mut differing = Vec::new();
+    let requests = requests();
+    for (method, target, fields) in &requests {
+        let [one, other] = [&nginx, &ours].map(|server| {
+            let mut client = server.connect();
+            client.send(format!(
+                "{method} {target} HTTP/1.1\r\nHost: front\r\nUser-Agent: t\"\\\r\nConnection: close\r\n{fields}\r\n"
+            ));
+            match client.try_read_response(*method == "HEAD") {
+                Ok(response) => seen(server, method, &response),
+                Err(_) => "no answer".to_owned(),
+            }
+        });
+        if one != other {
+            differing
+                .push(format!("{method} {target} {fields:?}\n  nginx: {one}\n  ours:  {other}"));
+        }
+    }
+    assert!(differing.is_empty(), "{} differ\n{}", differing.len(), differing.join("\n"));
+    for log in ["own.log", "json.log", "some.log"] {
+        let expected = lines(&nginx, log);
+        eventually("every line is written", LONG, || lines(&ours, log).len() >= expected.len());
+        let found = lines(&ours, log);
+        for (one, other) in expected.iter().zip(&found) {
+            // Of what cannot be understood, nginx logs nothing but that.
+            let is_bad = one.contains(" 400 ") || one.contains(r#""status":"400""#);
+            if !is_bad && without_length(one) != without_length(other) {
+                differing.push(format!("{log}\n  nginx: {one}\n  ours:  {other}"));
+            }
+        }
+        assert_eq!(expected.len(), found.len(), "{log}");
+    }
+    assert!(differing.is_empty(), "{} differ\n{}", differing.len(), differing.join("\n"));
+}
+
+/// A line without the length of a page that the server has made itself.
+fn without_length(line: &str) -> String {
+    let mut words: Vec<&str> = line.split(' ').collect();
+    let status = words.iter().position(|word| word.len() == 3 && word.parse::<u16>().is_ok());
+    if let Some(at) = status
+        && words[at].parse::<u16>().is_ok_and(|status| status >= 300)
+        && at + 1 < words.len()
+    {
+        words.remove(at + 1);
+    }
+    words.join(" ")
+}
