@@ -8,12 +8,13 @@ use crate::source::{self, Source, is_name_byte};
 use crate::{Complaints, licence, lock, read, shape};
 
 /// The rooms behind the wall, by the names of their folders.
-const PURE: [&str; 12] = [
+const PURE: [&str; 13] = [
     "lifecycle",
     "http",
     "http1",
     "http2",
     "native",
+    "service",
     "ring",
     "config",
     "route",

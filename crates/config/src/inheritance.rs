@@ -83,6 +83,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     // Content handlers.
     ("stub_status", "", N),
     ("status", "page", N),
+    ("service", "echo", N),
     // The other modules of nginx.
     ("index", "x", I),
     ("autoindex", "on", I),

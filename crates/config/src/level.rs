@@ -562,6 +562,7 @@ impl Level {
         // inherited (`stub_status`). Everything else, `internal` included, is inherited.
         settings.try_files = None;
         settings.status = None;
+        settings.service = None;
         settings.rewriting.script = None;
         settings.limit_except = None;
         settings.pass = None;

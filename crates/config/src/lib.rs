@@ -59,12 +59,20 @@ pub struct Options {
     /// Defaults other than the table's: a directive and its arguments, such as `error_log` and `stderr`
     /// for `-e stderr`.
     pub defaults: Vec<(String, Vec<String>)>,
+    /// The services that the program has for `service`.
+    pub services: Vec<String>,
 }
 
 impl Options {
     /// Nothing but a prefix.
     pub fn new(prefix: impl Into<PathBuf>) -> Self {
-        Self { prefix: prefix.into(), globals: None, hostname: String::new(), defaults: Vec::new() }
+        Self {
+            prefix: prefix.into(),
+            globals: None,
+            hostname: String::new(),
+            defaults: Vec::new(),
+            services: vec!["echo".to_owned()],
+        }
     }
 
     /// The same with another default for a directive.

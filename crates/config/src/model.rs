@@ -51,7 +51,7 @@ pub use charset::{CharsetTypes, Recode};
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
-pub use endpoint::{Admin, BuiltIn, Endpoint};
+pub use endpoint::{Admin, Endpoint};
 pub use expires::Expires;
 pub use file_ops::{
     Conflict, DeleteDirectories, ExtMethods, FileOps, Methods, Origins, Permissions, Sync,
@@ -319,6 +319,8 @@ pub struct Settings {
     pub stream: Option<Arc<StreamSettings>>,
     /// `resolver`, `resolver_timeout`: who is asked for names while the server runs.
     pub resolver: Arc<Resolver>,
+    /// `service`: the service that answers.
+    pub service: Option<Arc<str>>,
     /// `status`, `stub_status`: the answer is how the server is.
     pub status: Option<StatusForm>,
 

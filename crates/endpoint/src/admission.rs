@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sekisho_native::{Code, Greeting};
 
-use crate::stream::{AddressKey, Peer};
+use sekisho_service::Peer;
+
+use crate::stream::AddressKey;
 
 /// How many may be here at once. Endpoints of several threads share one.
 #[derive(Debug)]

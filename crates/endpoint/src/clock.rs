@@ -23,6 +23,11 @@ impl Clock {
         Moment::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
 
+    /// How long it has run.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.start.elapsed()
+    }
+
     /// A moment as the runtime's timer understands it.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         self.start + Duration::from_nanos(moment.as_nanos())

@@ -10,24 +10,25 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::future::CatchUnwind;
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Share, Stage};
 use sekisho_native::{Code, Event};
+use sekisho_service::{Held, OverBudget, Request, Response, SMALL_BODY_BYTES};
 use tokio::time::{Instant, Sleep};
 
 use crate::endpoint::Endpoint;
 use crate::greetings::{GreetingPlace, Greetings};
-use crate::memory::{Held, OverBudget, SMALL_BODY_BYTES};
-use crate::service::{Request, Response, Work};
 use crate::session::{Session, State};
 use crate::stream::Stream;
+use crate::working::{Rest, Working, beside};
 
 /// So many steps of the engine are taken before other sessions get their turn, whether anything comes of them or
-/// not: a peer may send without end what means nothing.
+/// not: a peer may send without end what means nothing. A turn also ends when its time is over, see
+/// [`crate::working::TURN_TIME`].
 const TURN_STEPS: u32 = 256;
 /// What a read costs of them: there is a bound on the bytes of a turn as well.
 const READ_STEPS: u32 = 8;
@@ -38,8 +39,6 @@ const LEFT_BYTES: usize = 64 * 1024;
 const KEEP_BYTES: usize = 512 * 1024;
 /// The same for a session in which nothing happens.
 const KEEP_IDLE_BYTES: usize = 16 * 1024;
-
-type Working = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A peer's connection, as a future that ends when the session has.
 #[must_use = "a connection does nothing unless it is polled"]
@@ -65,11 +64,13 @@ pub struct Connection<S> {
     body_held: Option<Held>,
     /// There was no memory for it: the rest is thrown away.
     is_body_over: bool,
-    works: FuturesUnordered<CatchUnwind<AssertUnwindSafe<Working>>>,
+    works: FuturesUnordered<Working>,
     sleep: Option<Pin<Box<Sleep>>>,
     /// The timer has a waker and a time.
     is_armed: bool,
     is_shut: bool,
+    /// Its turn was over before its work was: the others come first.
+    rest: Option<Arc<Rest>>,
 }
 
 impl<S: Stream> Connection<S> {
@@ -104,20 +105,22 @@ impl<S: Stream> Connection<S> {
             sleep: None,
             is_armed: false,
             is_shut: false,
+            rest: None,
         }
     }
 
     /// One turn: as far as bytes and answers go without waiting.
     fn turn(&mut self, cx: &mut Context<'_>, now: Moment) {
         let mut steps_left = TURN_STEPS;
+        self.session.turn.begin(now);
         loop {
             let mut has_moved = self.feed(now, &mut steps_left);
             has_moved |= self.work(cx);
             has_moved |= self.flush(cx, now);
             self.follow_stage(cx);
-            if steps_left == 0 {
+            if steps_left == 0 || self.session.turn.is_spent() {
                 // What was made so far has been offered to the transport; now the others have their turn.
-                cx.waker().wake_by_ref();
+                self.rest = Some(Rest::begin(cx));
                 return;
             }
             if !has_moved {
@@ -125,6 +128,7 @@ impl<S: Stream> Connection<S> {
                     return;
                 }
                 steps_left = steps_left.saturating_sub(READ_STEPS).max(1);
+                self.session.look_at_clock();
             }
         }
     }
@@ -132,7 +136,7 @@ impl<S: Stream> Connection<S> {
     /// Offers the engine what has been read, and handles what comes of it. Whether anything happened.
     fn feed(&mut self, now: Moment, steps_left: &mut u32) -> bool {
         let mut has_moved = false;
-        while *steps_left > 0 {
+        while *steps_left > 0 && !self.session.turn.is_spent() {
             let step = {
                 let State { engine, scratch, .. } = &mut *self.session.state.borrow_mut();
                 engine.receive(&self.input[self.taken..self.filled], scratch, now)
@@ -209,7 +213,7 @@ impl<S: Stream> Connection<S> {
             Some(held) => held.grow(more),
             None if bytes <= SMALL_BODY_BYTES => Ok(()),
             None => {
-                self.body_held = Some(Held::take(&self.session, bytes)?);
+                self.body_held = Some(Held::take(&self.session.memory, bytes)?);
                 Ok(())
             }
         }
@@ -219,10 +223,14 @@ impl<S: Stream> Connection<S> {
         (self.body, self.body_held) = (Vec::new(), None);
     }
 
+    fn response(&self, id: RequestId, held: Option<Held>) -> Response {
+        Response::new(Rc::<Session>::clone(&self.session), id, held)
+    }
+
     /// Answers a request for whose body there was no memory (E4).
     fn refuse(&self, id: RequestId) {
         self.endpoint.count(|counters| counters.refused += 1);
-        let response = Response::new(Rc::clone(&self.session), id, None);
+        let response = self.response(id, None);
         // A request that has just come in has no answer yet.
         let _ = response.error(Code::ResourceLimitReached, &OverBudget.to_string());
     }
@@ -231,20 +239,25 @@ impl<S: Stream> Connection<S> {
     fn start(&mut self, id: RequestId, service: u32, body: Vec<u8>, held: Option<Held>) {
         self.endpoint.count(|counters| counters.requests += 1);
         self.session.requests.update(|count| count + 1);
-        let response = Response::new(Rc::clone(&self.session), id, held);
+        let response = self.response(id, held);
         let Some(found) = self.endpoint.services.find(service) else {
             let text = format!("there is no service {service}");
             // A request that has just come in has no answer yet.
             let _ = response.error(Code::ServiceNotFound, &text);
             return;
         };
-        let request = Request { session: self.session.id, id, service, body };
+        let request = Request::new(&self.session.caller(), id, service, body);
+        self.endpoint.heartbeat.note_service(service);
         // A service that panics has dropped its handles, which is an answer (L32); the session goes on.
         match catch_unwind(AssertUnwindSafe(|| found.call(request, response))) {
-            Ok(Work::Done) => {}
-            Ok(Work::Later(work)) => self.works.push(AssertUnwindSafe(work).catch_unwind()),
+            Ok(work) => {
+                if let Some(work) = work.into_future(beside) {
+                    self.works.push(Working::new(&self.session, work));
+                }
+            }
             Err(_) => self.endpoint.count(|counters| counters.panicked += 1),
         }
+        self.session.look_at_clock();
     }
 
     /// Polls the services that have something to do. Returns whether one of them has ended.
@@ -255,7 +268,7 @@ impl<S: Stream> Connection<S> {
         let mut has_moved = false;
         while let Poll::Ready(Some(ended)) = self.works.poll_next_unpin(cx) {
             has_moved = true;
-            if ended.is_err() {
+            if ended.is_panic() {
                 self.endpoint.count(|counters| counters.panicked += 1);
             }
         }
@@ -433,6 +446,10 @@ impl<S: Stream> Future for Connection<S> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
+        if this.rest.as_ref().is_some_and(|rest| rest.goes_on(cx)) {
+            return Poll::Pending;
+        }
+        this.rest = None;
         {
             let state = &mut *this.session.state.borrow_mut();
             state.is_polling = true;
@@ -444,7 +461,9 @@ impl<S: Stream> Future for Connection<S> {
         loop {
             let now = this.session.clock.now();
             this.session.state.borrow_mut().now = now;
+            this.endpoint.heartbeat.begin_turn(this.session.id);
             this.turn(cx, now);
+            this.endpoint.heartbeat.end_turn();
             // Data that came in the same turn has won (T3).
             let is_due = |deadline: sekisho_lifecycle::Deadline| deadline.at.is_due(now);
             let is_due = this.session.state.borrow().engine.next_deadline().is_some_and(is_due);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::service::{Request, Response, Service, Work};
+use sekisho_service::{Request, Response, Service, Work};
 
 /// Answers each request with its own body.
 #[derive(Clone, Copy, Debug, Default)]

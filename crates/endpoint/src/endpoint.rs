@@ -14,6 +14,7 @@ use rustix::net::sockopt;
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{Budget, Cause, CloseReason, Manner, RequestId, Share};
 use sekisho_native::{Code, Greeting, Policy, Server};
+use sekisho_service::Services;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Notify;
 
@@ -23,9 +24,9 @@ use crate::connection::Connection;
 use crate::greetings::{GreetingPlace, Greetings};
 use crate::ipc;
 use crate::observer::{Observer, Silent};
-use crate::service::Services;
 use crate::session::{Session, SessionInfo};
 use crate::stream::{AddressKey, Stream};
+use crate::watchdog::Heartbeat;
 
 /// Without descriptors, accepting pauses this long (O5).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -125,6 +126,8 @@ pub struct Endpoint {
     pub(crate) config: Config,
     pub(crate) services: Services,
     pub(crate) clock: Clock,
+    /// Whether its turns come to an end, as a watchdog sees it.
+    pub(crate) heartbeat: Arc<Heartbeat>,
     sessions: RefCell<BTreeMap<u64, Rc<Session>>>,
     /// The places of peers that came through no listener of ours.
     greetings: Rc<Greetings>,
@@ -156,6 +159,7 @@ impl Endpoint {
             config,
             services,
             clock: Clock::new(),
+            heartbeat: Arc::default(),
             sessions: RefCell::default(),
             over: RefCell::default(),
             buffers: RefCell::default(),
@@ -259,6 +263,11 @@ impl Endpoint {
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
         }
+    }
+
+    /// What a [`crate::Watchdog`] looks at.
+    pub fn heartbeat(&self) -> Arc<Heartbeat> {
+        Arc::clone(&self.heartbeat)
     }
 
     /// The services.

@@ -4,6 +4,7 @@
 //! body; the result is [`Done`]. What no HTTP server could answer is an error.
 
 use prost::Message;
+use prost::bytes::Bytes;
 
 /// The number under which servers offer it.
 pub const NUMBER: u32 = 2;
@@ -21,8 +22,8 @@ pub struct Request {
     #[prost(message, repeated, tag = "3")]
     pub fields: Vec<Field>,
     /// Its body.
-    #[prost(bytes = "vec", tag = "4")]
-    pub body: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub body: Bytes,
     /// The address that it comes to, as the configuration's `listen` has it; the first one if empty.
     #[prost(string, tag = "5")]
     pub address: String,

@@ -36,11 +36,12 @@ mod greetings;
 pub mod http;
 pub mod ipc;
 pub mod loopback;
-mod memory;
 mod observer;
-mod service;
+pub mod remote;
 mod session;
 mod stream;
+mod watchdog;
+mod working;
 
 pub use admission::{Authenticator, OwnUser, SessionSlots};
 pub use client::{Call, Client};
@@ -48,15 +49,16 @@ pub use connection::Connection;
 pub use core::{CallError, Options};
 pub use echo::Echo;
 pub use endpoint::{Config, Counters, Endpoint, FindError};
-pub use memory::{Held, OverBudget};
 pub use observer::{Observer, Silent};
-pub use service::{
-    Channel, DuplicateService, Request, Response, Service, Services, Work, service_fn,
-};
 pub use session::{RequestInfo, SessionInfo};
-pub use stream::{Peer, Stream};
+pub use stream::Stream;
+pub use watchdog::{Heartbeat, StuckTurn, Watchdog};
 
 pub use sekisho_lifecycle::stay::Bug;
 pub use sekisho_lifecycle::{Budget, CloseReason, Manner, RequestId};
-pub use sekisho_native::server::{AcquireError, AnswerError, WriteError};
-pub use sekisho_native::{Code, Greeting, Policy};
+pub use sekisho_native::{Greeting, Policy};
+pub use sekisho_service::{
+    AcquireError, Answer, AnswerError, BlockingWork, BodyLost, BodyStream, Caller, Channel, Code,
+    DuplicateService, Held, HttpHead, OverBudget, Peer, Request, Response, Service, Services, Work,
+    WriteError, service_fn,
+};

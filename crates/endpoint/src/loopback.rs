@@ -6,7 +6,9 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::stream::{Peer, Stream};
+use sekisho_service::Peer;
+
+use crate::stream::Stream;
 
 /// How much a pipe holds before its writer waits.
 const PIPE_BYTES: usize = 64 * 1024;

@@ -5,7 +5,7 @@ use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{CloseReason, RequestId};
 use sekisho_native::Code;
 
-use crate::stream::Peer;
+use sekisho_service::Peer;
 
 /// Hears what happens. It is called from within a session's turn and must not block.
 pub trait Observer {

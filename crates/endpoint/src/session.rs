@@ -5,21 +5,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use sekisho_lifecycle::{
-    Budget, Cancel, Cause, Deadline, Engine, Manner, Moment, Request, RequestId,
-};
+use sekisho_lifecycle::{Cancel, Cause, Deadline, Engine, Manner, Moment, Request, RequestId};
 use sekisho_native::{Greeting, Scratch, Server};
+use sekisho_service::{
+    AcquireError, AnswerError, Caller, Code, Peer, ResponseSink, SessionMemory, WriteError, Written,
+};
 use tokio::net::UnixStream;
 
 use crate::admission::SlotGuard;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
-use crate::stream::Peer;
+use crate::working::Turn;
 
 /// What its parts share.
 pub(crate) struct Session {
@@ -27,12 +27,12 @@ pub(crate) struct Session {
     pub(crate) state: RefCell<State>,
     pub(crate) clock: Clock,
     pub(crate) peer: Peer,
+    /// The turn that its connection has.
+    pub(crate) turn: Turn,
     /// How many requests were admitted.
     pub(crate) requests: Cell<u64>,
     /// What it holds of the endpoint's budget, and how much that may be.
-    pub(crate) held: Cell<usize>,
-    held_max: usize,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) memory: Rc<SessionMemory>,
     endpoint: Weak<Endpoint>,
 }
 
@@ -64,7 +64,8 @@ struct Waiters {
 pub(crate) struct Member {
     pub(crate) label: String,
     pub(crate) application: String,
-    pub(crate) is_admin: bool,
+    /// The same for services.
+    pub(crate) caller: Rc<Caller>,
     pub(crate) since: Moment,
     /// Gone with the connection and the last answer.
     slot: Option<SlotGuard>,
@@ -143,7 +144,7 @@ impl Session {
     pub(crate) fn memory_bytes(&self) -> usize {
         let own = size_of::<Self>() + size_of::<Connection<UnixStream>>();
         let out = self.state.try_borrow().map_or(0, |state| state.scratch.out.capacity());
-        own + out + self.held.get()
+        own + out + self.memory.held()
     }
 
     pub(crate) fn new(endpoint: &Rc<Endpoint>, id: u64, engine: Server, peer: Peer) -> Rc<Self> {
@@ -163,24 +164,25 @@ impl Session {
             state: RefCell::new(state),
             clock: endpoint.clock,
             peer,
+            turn: Turn::default(),
             requests: Cell::new(0),
-            held: Cell::new(0),
-            held_max: endpoint.config.session_bytes_max,
-            budget: Arc::clone(&endpoint.config.budget),
+            memory: SessionMemory::new(&endpoint.config.budget, endpoint.config.session_bytes_max),
             endpoint: Rc::downgrade(endpoint),
         })
     }
 
-    /// Whether it may hold so much more.
-    pub(crate) fn may_hold(&self, bytes: usize) -> bool {
-        self.held.get().checked_add(bytes).is_some_and(|sum| sum <= self.held_max)
+    /// Something was done that may have taken long.
+    pub(crate) fn look_at_clock(&self) {
+        self.turn.note(self.clock.now());
     }
 
-    /// Whether so much more may wait to leave.
-    pub(crate) fn may_send(&self, bytes: usize) -> bool {
-        let waiting = self.state.borrow().scratch.out.len();
-        // One answer may always wait, however long it is.
-        waiting == 0 || waiting.saturating_add(bytes) <= self.held_max
+    /// The caller, as its requests name it.
+    pub(crate) fn caller(&self) -> Rc<Caller> {
+        let state = self.state.borrow();
+        let member = state.member.as_ref().map(|member| Rc::clone(&member.caller));
+        member.unwrap_or_else(|| {
+            Rc::new(Caller { session: self.id, peer: self.peer, is_admin: false })
+        })
     }
 
     /// Something is done with the engine, by a handler or an operator; the connection takes it from there.
@@ -205,43 +207,6 @@ impl Session {
         done
     }
 
-    pub(crate) fn is_cancelled(&self, id: RequestId) -> bool {
-        self.state.borrow().engine.is_cancelled(id)
-    }
-
-    pub(crate) fn is_wanted(&self, id: RequestId) -> bool {
-        self.state.borrow().engine.is_wanted(id)
-    }
-
-    /// The task is to be woken when something happens to the request.
-    pub(crate) fn wait(&self, id: RequestId, cx: &Context<'_>) {
-        match self.state.borrow_mut().waiters.entry(id) {
-            Entry::Vacant(place) => {
-                place.insert(Waiters { first: cx.waker().clone(), others: Vec::new() });
-            }
-            Entry::Occupied(mut waiters) => {
-                let Waiters { first, others } = waiters.get_mut();
-                if !std::iter::once(&*first).chain(&*others).any(|it| it.will_wake(cx.waker())) {
-                    others.push(cx.waker().clone());
-                }
-            }
-        }
-    }
-
-    pub(crate) fn flag(&self, id: RequestId) -> Cancel {
-        let mut state = self.state.borrow_mut();
-        if let Some(flag) = state.flags.get(&id) {
-            return flag.clone();
-        }
-        let flag = Cancel::new();
-        let entry = state.engine.stay().requests().get(id);
-        if let Some(cause) = entry.and_then(|entry| entry.cancelled) {
-            flag.raise(cause);
-        }
-        state.flags.insert(id, flag.clone());
-        flag
-    }
-
     /// Something happened to a request: the tasks that wait for it look again.
     pub(crate) fn tell(&self, id: RequestId, cancelled: Option<Cause>) {
         let mut state = self.state.borrow_mut();
@@ -260,25 +225,15 @@ impl Session {
         }
     }
 
-    /// The last handle of a request is gone.
-    pub(crate) fn drop_handle(&self, id: RequestId) {
-        self.command(|engine, scratch, now| engine.handle_dropped(id, scratch, now));
-        let mut state = self.state.borrow_mut();
-        let waiters = state.waiters.remove(&id);
-        state.flags.remove(&id);
-        let is_over = state.is_over;
-        drop(state);
-        drop(waiters);
-        if is_over && let Some(endpoint) = self.endpoint.upgrade() {
-            endpoint.reclaim();
-        }
-    }
-
     pub(crate) fn become_member(&self, greeting: Greeting, slot: SlotGuard, now: Moment) {
         self.state.borrow_mut().member = Some(Member {
             label: greeting.label,
             application: greeting.application,
-            is_admin: greeting.wants_admin,
+            caller: Rc::new(Caller {
+                session: self.id,
+                peer: self.peer,
+                is_admin: greeting.wants_admin,
+            }),
             since: now,
             slot: Some(slot),
         });
@@ -308,7 +263,7 @@ impl Session {
             id: self.id,
             label: member.label.clone(),
             application: member.application.clone(),
-            is_admin: member.is_admin,
+            is_admin: member.caller.is_admin,
             peer: self.peer,
             age: now.since(member.since),
             state: stay.session(),
@@ -319,5 +274,90 @@ impl Session {
             requests_total: self.requests.get(),
             requests: requests.collect(),
         })
+    }
+}
+
+impl ResponseSink for Session {
+    fn result(&self, id: RequestId, body: &[u8]) -> Result<(), AnswerError> {
+        self.command(|engine, scratch, now| engine.result(id, body, scratch, now))
+    }
+
+    fn error(&self, id: RequestId, code: Code, text: &str) -> Result<(), AnswerError> {
+        self.command(|engine, scratch, now| engine.error(id, code, text, scratch, now))
+    }
+
+    fn acquire_channel(&self, id: RequestId) -> Result<(), AcquireError> {
+        self.command(|engine, scratch, now| engine.acquire_channel(id, scratch, now))
+    }
+
+    fn write(&self, id: RequestId, record: &[u8]) -> Result<Written, WriteError> {
+        self.command(|engine, scratch, now| engine.write(id, record, scratch, now))
+    }
+
+    fn release_channel(&self, id: RequestId) {
+        self.command(|engine, scratch, now| engine.release_channel(id, scratch, now));
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        self.state.borrow().engine.agreed().record_bytes_max() as usize
+    }
+
+    fn is_wanted(&self, id: RequestId) -> bool {
+        self.state.borrow().engine.is_wanted(id)
+    }
+
+    fn is_cancelled(&self, id: RequestId) -> bool {
+        self.state.borrow().engine.is_cancelled(id)
+    }
+
+    fn cancel_flag(&self, id: RequestId) -> Cancel {
+        let mut state = self.state.borrow_mut();
+        if let Some(flag) = state.flags.get(&id) {
+            return flag.clone();
+        }
+        let flag = Cancel::new();
+        let entry = state.engine.stay().requests().get(id);
+        if let Some(cause) = entry.and_then(|entry| entry.cancelled) {
+            flag.raise(cause);
+        }
+        state.flags.insert(id, flag.clone());
+        flag
+    }
+
+    fn wait(&self, id: RequestId, cx: &Context<'_>) {
+        match self.state.borrow_mut().waiters.entry(id) {
+            Entry::Vacant(place) => {
+                place.insert(Waiters { first: cx.waker().clone(), others: Vec::new() });
+            }
+            Entry::Occupied(mut waiters) => {
+                let Waiters { first, others } = waiters.get_mut();
+                if !std::iter::once(&*first).chain(&*others).any(|it| it.will_wake(cx.waker())) {
+                    others.push(cx.waker().clone());
+                }
+            }
+        }
+    }
+
+    fn may_send(&self, bytes: usize) -> bool {
+        let waiting = self.state.borrow().scratch.out.len();
+        // One answer may always wait, however long it is.
+        waiting == 0 || waiting.saturating_add(bytes) <= self.memory.max()
+    }
+
+    fn memory(&self) -> &Rc<SessionMemory> {
+        &self.memory
+    }
+
+    fn drop_handle(&self, id: RequestId) {
+        self.command(|engine, scratch, now| engine.handle_dropped(id, scratch, now));
+        let mut state = self.state.borrow_mut();
+        let waiters = state.waiters.remove(&id);
+        state.flags.remove(&id);
+        let is_over = state.is_over;
+        drop(state);
+        drop(waiters);
+        if is_over && let Some(endpoint) = self.endpoint.upgrade() {
+            endpoint.reclaim();
+        }
     }
 }

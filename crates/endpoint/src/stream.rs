@@ -2,30 +2,13 @@
 //! are here; the loopback has its own file; rings in shared memory are one more implementation.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use sekisho_service::Peer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-
-/// The peer, as far as the transport knows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Peer {
-    /// A TCP address.
-    Tcp(SocketAddr),
-    /// A process on this machine, as the kernel vouches for it.
-    Local {
-        /// Its user.
-        uid: u32,
-        /// Its number, where it is known.
-        pid: Option<u32>,
-    },
-    /// This process itself.
-    Loopback,
-    /// Not known.
-    Unknown,
-}
 
 /// The key of limits by address: an IPv4 address, an IPv6 network of 64 bits, a local user.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -19,6 +19,7 @@ mod open_file;
 pub mod password;
 pub mod reply;
 pub mod request_body;
+pub mod service;
 pub mod static_file;
 pub mod status;
 pub mod task;

@@ -54,6 +54,11 @@ impl AccessLog {
         }
     }
 
+    /// Whether there are no lines to hand over.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffers.borrow().is_empty()
+    }
+
     /// Gives the lines to the writing thread. Nothing where there are none.
     pub(crate) fn hand_over(&self) {
         let mut buffers = self.buffers.borrow_mut();

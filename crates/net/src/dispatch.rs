@@ -12,7 +12,8 @@ use sekisho_handler::listing::Listed;
 use sekisho_handler::password::PasswordQuery;
 use sekisho_handler::wait::{Delay, PasswordTask};
 use sekisho_handler::{
-    OpenFile, Reply, Task, View, answer, cgi, file_op, static_file, status as status_page, upstream,
+    OpenFile, Reply, Task, View, answer, cgi, file_op, service, static_file, status as status_page,
+    upstream,
 };
 use sekisho_http::{Fields, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
@@ -223,7 +224,9 @@ impl Exchange {
         }
         let is_task = match &action {
             Action::Status(form) => matches!(form, StatusForm::Page | StatusForm::Prometheus),
-            other => matches!(other, Action::Cgi | Action::Pass | Action::FileOp(_)),
+            other => {
+                matches!(other, Action::Cgi | Action::Pass | Action::FileOp(_) | Action::Service)
+            }
         };
         if asked.has_failed && is_answer && !is_task {
             self.fields.append(&mut self.outbox.fields);
@@ -444,6 +447,7 @@ impl Starting<'_> {
                 let asked = self.worker.shared.status.get();
                 started(status_page::start(asked, form, is_head, now))
             }
+            Action::Service => started(self.service()),
             Action::Wait(wait) => self.wait(wait),
             Action::Close => Started::Close,
         }
@@ -474,6 +478,25 @@ impl Starting<'_> {
             software: site::PRODUCT,
         };
         cgi::start(&call, Rc::new(self.context()), fields, self.now)
+    }
+
+    fn service(&self) -> Result<Box<dyn Task>, Status> {
+        let Self { request, route, .. } = *self;
+        let settings = &self.accepted.bound_site.site.location(route.location).settings;
+        let name = settings.service.as_deref().ok_or(Status::INTERNAL_SERVER_ERROR)?;
+        // Only what was asked for is called.
+        if !self.asked.is_request {
+            return Err(Status::INTERNAL_SERVER_ERROR);
+        }
+        let services = self.worker.services();
+        let call = service::Call {
+            services: &services,
+            name,
+            request,
+            has_body: self.body.0,
+            now: self.now,
+        };
+        service::start(&call)
     }
 
     fn pass(&self) -> Result<Box<dyn Task>, Status> {

@@ -24,6 +24,7 @@ mod list;
 pub mod listen;
 mod log_files;
 pub mod memory_usage;
+pub mod native;
 pub mod observe;
 mod output;
 mod pace;

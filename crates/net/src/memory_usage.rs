@@ -27,6 +27,7 @@ impl Worker {
         let kept = pool.iter().map(|it| it.memory_bytes()).sum::<usize>()
             + exchanges.iter().map(|it| it.memory_bytes()).sum::<usize>();
         let sessions = self.sessions.borrow();
+        let [native, native_buffers] = self.native.memory_usage();
         vec![
             MemoryUsage::new("session records", (sessions.len(), sessions.memory_bytes())),
             MemoryUsage::new("connections", (sessions.len(), self.scheduler.memory_bytes())),
@@ -35,6 +36,8 @@ impl Worker {
             MemoryUsage::new("file cache", self.files.borrow().memory_usage()),
             MemoryUsage::new("access log buffers", self.access_log.memory_usage()),
             MemoryUsage::new("upload memory", sekisho_handler::file_op::memory_usage()),
+            MemoryUsage::new("native sessions", native),
+            MemoryUsage::new("native buffers kept", native_buffers),
             MemoryUsage::new("listing cache", self.listings.borrow().memory_usage()),
         ]
     }

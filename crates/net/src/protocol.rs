@@ -2,6 +2,7 @@
 //! only module of this crate that names a concrete protocol.
 
 mod http2;
+mod internal;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,8 +13,13 @@ use sekisho_http1::{Event as Http1Event, Http1};
 use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Deadline, Engine, Moment, Stage, Step};
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use http2::Http2Connection;
 pub(crate) use http2::PREFACE;
+use internal::Internal;
+pub(crate) use internal::InternalRequest;
 
 /// What the driver must act on. Every event belongs to one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,6 +86,8 @@ pub enum ProtocolKind {
     Tcp,
     /// Datagrams that are passed on as they are.
     Udp,
+    /// One request of a native session, from within the process.
+    Internal,
 }
 
 impl ProtocolKind {
@@ -90,6 +98,7 @@ impl ProtocolKind {
             Self::Http2 => "http2",
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+            Self::Internal => "native",
         }
     }
 }
@@ -101,6 +110,8 @@ pub(crate) enum Protocol {
     Http1(Http1),
     /// HTTP/2: many. Behind a pointer, so that an idle HTTP/1 connection does not pay for its size.
     Http2(Box<Http2Connection>),
+    /// One request from within the process.
+    Internal(Box<Internal>),
 }
 
 impl Protocol {
@@ -114,11 +125,18 @@ impl Protocol {
         Self::Http2(Box::new(Http2Connection::new(&policies.http2, accepted)))
     }
 
+    /// A request from within the process.
+    pub(crate) fn internal(policies: &Policies, request: &Rc<RefCell<InternalRequest>>) -> Self {
+        let (request, policy) = (Rc::clone(request), Arc::clone(&policies.common));
+        Self::Internal(Box::new(Internal::new(request, policy)))
+    }
+
     /// Which one it is.
     pub(crate) const fn kind(&self) -> ProtocolKind {
         match self {
             Self::Http1(_) => ProtocolKind::Http1,
             Self::Http2(_) => ProtocolKind::Http2,
+            Self::Internal(_) => ProtocolKind::Internal,
         }
     }
 
@@ -141,6 +159,7 @@ impl Protocol {
                 Step { taken, event: event.map(|event| identified(engine, event)) }
             }
             Self::Http2(connection) => connection.receive(input, scratch, now),
+            Self::Internal(engine) => engine.receive(scratch),
         }
     }
 
@@ -148,6 +167,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.input_ended(now).map(|event| identified(engine, event)),
             Self::Http2(connection) => connection.input_ended(now),
+            Self::Internal(_) => None,
         }
     }
 
@@ -156,6 +176,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.transmitted(moved, pending, now),
             Self::Http2(connection) => connection.engine.transmitted(moved, pending, now),
+            Self::Internal(_) => {}
         }
     }
 
@@ -165,6 +186,7 @@ impl Protocol {
         match self {
             Self::Http1(_) => false,
             Self::Http2(connection) => connection.has_work(),
+            Self::Internal(engine) => engine.has_work(),
         }
     }
 
@@ -173,6 +195,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.acknowledged(now),
             Self::Http2(connection) => connection.engine.acknowledged(now),
+            Self::Internal(_) => {}
         }
     }
 
@@ -181,7 +204,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.pause_output(),
             // Its output is what is framed; bodies that wait for their turn are none.
-            Self::Http2(_) => {}
+            Self::Http2(_) | Self::Internal(_) => {}
         }
     }
 
@@ -189,6 +212,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.next_deadline(),
             Self::Http2(connection) => connection.engine.next_deadline(),
+            Self::Internal(_) => None,
         }
     }
 
@@ -196,6 +220,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.expire(now).map(|event| identified(engine, event)),
             Self::Http2(connection) => connection.expire(now),
+            Self::Internal(_) => None,
         }
     }
 
@@ -203,6 +228,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.stage(),
             Self::Http2(connection) => connection.engine.stage(),
+            Self::Internal(engine) => engine.stage(),
         }
     }
 
@@ -211,6 +237,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.wants_input(),
             Self::Http2(connection) => connection.engine.wants_input(),
+            Self::Internal(_) => false,
         }
     }
 
@@ -219,6 +246,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.awaits_request(),
             Self::Http2(connection) => !connection.has_work(),
+            Self::Internal(_) => false,
         }
     }
 
@@ -227,13 +255,14 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.is_idle(),
             Self::Http2(connection) => connection.engine.is_idle(),
+            Self::Internal(engine) => engine.stage() != Stage::Open,
         }
     }
 
     /// Gives memory back that only a busy connection needs.
     pub(crate) fn shrink(&mut self) {
         match self {
-            Self::Http1(_) => {}
+            Self::Http1(_) | Self::Internal(_) => {}
             Self::Http2(connection) => connection.shrink(),
         }
     }
@@ -243,6 +272,7 @@ impl Protocol {
         match self {
             Self::Http1(_) => 0,
             Self::Http2(connection) => connection.memory_bytes(),
+            Self::Internal(_) => size_of::<Internal>(),
         }
     }
 
@@ -251,13 +281,14 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.requests(),
             Self::Http2(connection) => connection.engine.requests(),
+            Self::Internal(_) => 1,
         }
     }
 
     /// The number of a request as people see it.
     pub(crate) fn number(&self, id: RequestId) -> u64 {
         match self {
-            Self::Http1(_) => id.0,
+            Self::Http1(_) | Self::Internal(_) => id.0,
             Self::Http2(_) => sekisho_http2::StreamId::from(id).number().into(),
         }
     }
@@ -268,6 +299,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.will_close(),
             Self::Http2(connection) => connection.engine.stage() != Stage::Open,
+            Self::Internal(_) => true,
         }
     }
 
@@ -275,7 +307,7 @@ impl Protocol {
     pub(crate) fn ends_after_output(&self) -> bool {
         match self {
             Self::Http1(engine) => engine.ends_after_output(),
-            Self::Http2(_) => false,
+            Self::Http2(_) | Self::Internal(_) => false,
         }
     }
 
@@ -284,7 +316,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.is_broken_off(),
             // A stream that is not ended says so.
-            Self::Http2(_) => false,
+            Self::Http2(_) | Self::Internal(_) => false,
         }
     }
 
@@ -293,7 +325,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.is_cut(),
             // A stream that is not ended says so.
-            Self::Http2(_) => false,
+            Self::Http2(_) | Self::Internal(_) => false,
         }
     }
 
@@ -302,6 +334,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => !engine.policy().half_close,
             Self::Http2(connection) => !connection.engine.policy(id.into()).half_close,
+            Self::Internal(_) => true,
         }
     }
 
@@ -313,6 +346,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.abort(reason),
             Self::Http2(connection) => connection.engine.abort(reason),
+            Self::Internal(engine) => engine.abort(reason),
         }
     }
 
@@ -326,6 +360,7 @@ impl Protocol {
                 connection.engine.abort(CloseReason::TooMany);
                 None
             }
+            Self::Internal(engine) => Some(engine.refuse()),
         }
     }
 
@@ -348,6 +383,7 @@ impl Protocol {
                 connection.with(scratch, |engine, own| engine.shut_down_gracefully(own, now));
                 self.takes_no_request()
             }
+            Self::Internal(_) => true,
         }
     }
 
@@ -357,6 +393,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.will_close(),
             Self::Http2(connection) => connection.engine.takes_no_request(),
+            Self::Internal(_) => true,
         }
     }
 
@@ -367,6 +404,7 @@ impl Protocol {
             Self::Http2(connection) => {
                 connection.with(scratch, |engine, own| engine.shut_down_gracefully(own, now));
             }
+            Self::Internal(_) => {}
         }
     }
 
@@ -382,6 +420,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.set_policy(&policies.common),
             Self::Http2(connection) => connection.engine.set_policy(id.into(), &policies.http2),
+            Self::Internal(_) => {}
         }
     }
 
@@ -393,6 +432,7 @@ impl Protocol {
                 let engine = &connection.engine;
                 (engine.request_has_body(id.into()), engine.body_length(id.into()))
             }
+            Self::Internal(engine) => engine.request_body(),
         }
     }
 
@@ -409,6 +449,7 @@ impl Protocol {
             Self::Http2(connection) => {
                 connection.with(scratch, |engine, own| engine.take_body(id.into(), max, own, now))
             }
+            Self::Internal(engine) => engine.take_body(max),
         }
     }
 
@@ -417,6 +458,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.hold_body(held, now),
             Self::Http2(connection) => connection.engine.hold_body(id.into(), held, now),
+            Self::Internal(engine) => engine.hold_body(held),
         }
     }
 
@@ -430,7 +472,7 @@ impl Protocol {
     ) {
         match self {
             // TCP's own window does it.
-            Self::Http1(_) => {}
+            Self::Http1(_) | Self::Internal(_) => {}
             Self::Http2(connection) => connection
                 .with(scratch, |engine, own| engine.consumed(id.into(), bytes as u32, own, now)),
         }
@@ -441,7 +483,7 @@ impl Protocol {
     pub(crate) fn direct_body(&self, _id: RequestId) -> u64 {
         match self {
             Self::Http1(engine) => engine.direct_body(),
-            Self::Http2(_) => 0,
+            Self::Http2(_) | Self::Internal(_) => 0,
         }
     }
 
@@ -457,6 +499,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.loses_by_fin(),
             Self::Http2(connection) => !connection.engine.policy(id.into()).half_close,
+            Self::Internal(_) => true,
         }
     }
 
@@ -471,6 +514,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.respond(response, scratch, now),
             Self::Http2(connection) => connection.respond(id, response, scratch, now),
+            Self::Internal(engine) => engine.respond(response),
         }
     }
 
@@ -497,7 +541,7 @@ impl Protocol {
     ) -> bool {
         match self {
             Self::Http1(engine) => engine.upgrade(protocol, fields, scratch, now),
-            Self::Http2(_) => false,
+            Self::Http2(_) | Self::Internal(_) => false,
         }
     }
 
@@ -506,6 +550,7 @@ impl Protocol {
         match self {
             Self::Http1(_) => u64::MAX,
             Self::Http2(connection) => connection.engine.quota(id.into()) as u64,
+            Self::Internal(engine) => engine.body_allowance(),
         }
     }
 
@@ -519,7 +564,7 @@ impl Protocol {
     /// Which request has its turn to send a part of its body; `None` where the protocol leaves that to the driver.
     pub(crate) fn next_to_send(&self) -> Option<RequestId> {
         match self {
-            Self::Http1(_) => None,
+            Self::Http1(_) | Self::Internal(_) => None,
             Self::Http2(connection) => connection.engine.next_sendable().map(|next| next.id.into()),
         }
     }
@@ -531,6 +576,7 @@ impl Protocol {
             Self::Http2(connection) => {
                 connection.with(scratch, |engine, own| engine.body(id.into(), bytes, own, now));
             }
+            Self::Internal(engine) => engine.body(bytes),
         }
     }
 
@@ -539,7 +585,7 @@ impl Protocol {
     pub(crate) fn takes_files(&self, _id: RequestId) -> bool {
         match self {
             Self::Http1(engine) => engine.takes_files(),
-            Self::Http2(_) => false,
+            Self::Http2(_) | Self::Internal(_) => false,
         }
     }
 
@@ -554,6 +600,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.can_have_trailers(),
             Self::Http2(_) => true,
+            Self::Internal(_) => false,
         }
     }
 
@@ -571,6 +618,7 @@ impl Protocol {
                 engine.trailers(id.into(), trailers.iter(), own, now);
                 engine.finish(id.into(), own, now);
             }),
+            Self::Internal(engine) => engine.finish(),
         }
     }
 
@@ -581,6 +629,7 @@ impl Protocol {
             Self::Http2(connection) => {
                 connection.with(scratch, |engine, own| engine.finish(id.into(), own, now));
             }
+            Self::Internal(engine) => engine.finish(),
         }
     }
 
@@ -596,6 +645,7 @@ impl Protocol {
             Self::Http1(engine) if reason == CloseReason::BrokenOff => engine.break_off(now),
             Self::Http1(engine) => engine.abort(reason),
             Self::Http2(connection) => connection.break_off(id, reason, scratch, now),
+            Self::Internal(engine) => engine.abort(reason),
         }
     }
 }

@@ -6,12 +6,10 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use sekisho_config::ListenAddress;
 use sekisho_handler::{SubrequestView, UpstreamView};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Session};
@@ -21,11 +19,12 @@ use tokio::sync::oneshot;
 use crate::connection::Connection;
 use crate::exchange::Exchange;
 use crate::memory_usage::MemoryUsage;
+use crate::native::NativeQuery;
 use crate::protocol::{Protocol, ProtocolKind};
 use crate::request_stats::RequestStats;
 use crate::session::{SessionSlot, ShutdownRequest};
-use crate::transport::{Socket, Stream, Transport};
-use crate::worker::{ListenerContext, Worker};
+use crate::transport::Transport;
+use crate::worker::Worker;
 
 /// The longest target that is shown.
 const TARGET_BYTES_MAX: usize = 1024;
@@ -42,25 +41,12 @@ pub enum WorkerQuery {
     Cancel(u64, Option<u64>, oneshot::Sender<Option<bool>>),
     /// This session shall end. The answer is whether it is here.
     ShutDown(u64, ShutdownRequest, oneshot::Sender<bool>),
-    /// An internal connection, on behalf of a native session: it is served like any other.
-    Connect(InternalConnection),
+    /// About native sessions.
+    Native(NativeQuery),
     /// What happened so far?
     Measure(oneshot::Sender<WorkerMetrics>),
     /// What is held in memory?
     MeasureMemory(oneshot::Sender<Vec<MemoryUsage>>),
-}
-
-/// A connection from within the process.
-#[derive(Debug)]
-pub struct InternalConnection {
-    /// Our end of it.
-    pub stream: StdUnixStream,
-    /// The native session that it is made for.
-    pub on_behalf_of: u64,
-    /// The address of that session's client, where it has one: what holds for it holds here.
-    pub remote: Option<SocketAddr>,
-    /// The address that it connects to; the first one if none is named.
-    pub address: Option<ListenAddress>,
 }
 
 /// Which sessions are meant.
@@ -144,15 +130,15 @@ pub struct WorkerMetrics {
     pub moved: (u64, u64),
     /// Programs that go on without their client.
     pub programs_alone: usize,
+    /// What native sessions counted.
+    pub native: sekisho_endpoint::Counters,
+    /// Native sessions that are idle, that work, and that end.
+    pub native_sessions: [u64; 3],
 }
 
 impl Worker {
-    /// Answers what is asked. `listener_contexts` are those that are open.
-    pub(crate) fn attend(
-        self: &Rc<Self>,
-        query: WorkerQuery,
-        listener_contexts: &[Rc<ListenerContext>],
-    ) {
+    /// Answers what is asked.
+    pub(crate) fn attend(self: &Rc<Self>, query: WorkerQuery) {
         // A caller that no longer waits has dropped its end; the failed send does not matter.
         match query {
             WorkerQuery::Sessions(filter, answer) => {
@@ -171,15 +157,7 @@ impl Worker {
                 sessions.request_shutdown_where(shutdown, |slot| slot.id == id);
                 let _ = answer.send(is_here);
             }
-            WorkerQuery::Connect(visit) => {
-                let wanted = visit.address.as_ref();
-                let is_meant = |listener_context: &&Rc<ListenerContext>| {
-                    wanted.is_none_or(|at| listener_context.address == *at)
-                };
-                if let Some(listener_context) = listener_contexts.iter().find(is_meant) {
-                    self.connect(visit.stream, visit.on_behalf_of, visit.remote, listener_context);
-                }
-            }
+            WorkerQuery::Native(query) => self.attend_native(query),
             WorkerQuery::Measure(answer) => {
                 let _ = answer.send(self.measure());
             }
@@ -211,42 +189,23 @@ impl Worker {
         views
     }
 
-    /// Serves a connection that comes from within the process.
-    fn connect(
-        self: &Rc<Self>,
-        stream: StdUnixStream,
-        on_behalf_of: u64,
-        remote: Option<SocketAddr>,
-        listener_context: &Rc<ListenerContext>,
-    ) {
-        if stream.set_nonblocking(true).is_err() {
-            return;
-        }
-        let local = match listener_context.address {
-            ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
-            _ => None,
-        };
-        let stream = Stream::Plain(Socket::new(stream.into(), false));
-        let connection =
-            Connection::new(Rc::clone(self), Rc::clone(listener_context), stream, remote, local);
-        connection.came_from_within(on_behalf_of);
-        self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
-        self.begin(connection);
-    }
-
     fn measure(&self) -> WorkerMetrics {
         let mut measured = WorkerMetrics {
             stats: self.stats.borrow().clone(),
             programs_alone: self.runs.alone(),
+            native: self.native.counters(),
             ..WorkerMetrics::default()
         };
+        let place = |session| match session {
+            Session::Vacant | Session::Idle => 0,
+            Session::Processing(_) => 1,
+            Session::Closing(..) | Session::Shutdown => 2,
+        };
+        for info in self.native.list() {
+            measured.native_sessions[place(info.state)] += 1;
+        }
         for slot in self.sessions.borrow().iter() {
-            let at = match slot.session() {
-                Session::Vacant | Session::Idle => 0,
-                Session::Processing(_) => 1,
-                Session::Closing(..) | Session::Shutdown => 2,
-            };
-            measured.sessions[at] += 1;
+            measured.sessions[place(slot.session())] += 1;
             measured.moved.0 += slot.moved.0;
             measured.moved.1 += slot.moved.1;
         }
@@ -293,7 +252,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// It was made for the service `http`.
-    fn came_from_within(&self, on_behalf_of: u64) {
+    pub(crate) fn came_from_within(&self, on_behalf_of: u64) {
         let mut sessions = self.link.worker.sessions.borrow_mut();
         sessions.slot_mut(self.link.key).within = NonZeroU64::new(on_behalf_of);
     }

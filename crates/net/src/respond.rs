@@ -372,7 +372,9 @@ impl Exchange {
         );
         let response = Response { status, fields: &self.fields, length };
         let sends = protocol.respond(self.id, &response, &mut buffers.scratch, now);
-        self.head_bytes = (buffers.scratch.out.len() - before) as u64;
+        // A head that is handed over as it is has no bytes, and is one all the same.
+        let framed = buffers.scratch.out.len() - before;
+        self.head_bytes = if framed > 0 { framed } else { self.fields.as_lines().len() + 1 } as u64;
         link.tell(self.id, || Fact::Responded, now);
         sends
     }

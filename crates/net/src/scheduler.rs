@@ -271,6 +271,20 @@ impl Worker {
         self.access_log.hand_over();
     }
 
+    /// The same for a request from within, in the middle of the turn of the session that makes it.
+    pub(crate) fn begin_visit(self: &Rc<Self>, connection: Connection, token: Token) {
+        self.give_turn(Driven::Http(Box::new(connection)), token);
+        // The lines of all requests of that turn are handed over together.
+        if !self.access_log.is_empty() && !self.is_log_due.replace(true) {
+            let worker = Rc::clone(self);
+            tokio::task::spawn_local(async move {
+                tokio::task::yield_now().await;
+                worker.is_log_due.set(false);
+                worker.access_log.hand_over();
+            });
+        }
+    }
+
     /// The same for a session of `stream`.
     pub(crate) fn begin_stream(self: &Rc<Self>, mut session: StreamSession) {
         self.heartbeat.turn();

@@ -17,6 +17,7 @@ use sekisho_log::{Buffering, ErrorLogger, Logs, Sink};
 use sekisho_route::{AddressDatabase, LineFormat, Machine, Table};
 
 use crate::log_files;
+use crate::native::NativeRules;
 use crate::protocol::Policies;
 use crate::tls::{self, InUse, ServerTls, Staple, TlsProblem};
 
@@ -56,6 +57,8 @@ pub struct Site {
     /// What the configuration and all that was made of it holds in memory, as the allocator told while it
     /// was loaded.
     pub memory_bytes: u64,
+    /// What native sessions may do, if there is an `endpoint` with addresses.
+    pub native: Option<Arc<NativeRules>>,
 }
 
 impl Site {
@@ -146,6 +149,7 @@ impl Site {
             logs: Arc::clone(logs),
             log_files: Mutex::default(),
             memory_bytes: 0,
+            native: None,
         })
     }
 

@@ -7,6 +7,7 @@ pub mod contract;
 mod socket;
 mod stream;
 mod tls;
+mod within;
 
 use std::io;
 use std::ops::{BitOr, BitOrAssign};
@@ -21,6 +22,7 @@ use sekisho_route::TlsFacts;
 pub use socket::Socket;
 pub use stream::Stream;
 pub use tls::TlsStream;
+pub use within::Within;
 
 use crate::session::Token;
 use crate::tls::Chooser;

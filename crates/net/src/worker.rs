@@ -1,6 +1,6 @@
 //! A worker: one thread, one runtime, its sessions, buffers and open files. Nothing in it is locked.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -13,6 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use sekisho_config::ListenAddress;
+use sekisho_endpoint::Manner;
+use sekisho_endpoint::remote::RemoteCall;
 use sekisho_handler::cgi::{ProcessSlots, Runs};
 use sekisho_handler::memory::HeapWatch;
 use sekisho_handler::password::{PasswordCache, UserFiles};
@@ -20,6 +22,7 @@ use sekisho_handler::status::StatusQuery;
 use sekisho_handler::upstream::Pools;
 use sekisho_handler::wait::Hashers;
 use sekisho_handler::{FileCache, listing};
+use sekisho_service::Services;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, mpsc};
@@ -33,6 +36,7 @@ use crate::counters::Counters;
 use crate::exchange::Exchange;
 use crate::heartbeat::{Heartbeat, WakeAlarm};
 use crate::listen::{self, Acceptor, Listener};
+use crate::native::Native;
 use crate::panic_report::{self, Vital};
 use crate::query::WorkerQuery;
 use crate::request_stats::RequestStats;
@@ -93,8 +97,24 @@ pub struct Shared {
     pub status: OnceLock<UnboundedSender<StatusQuery>>,
     /// Request statistics of workers that have ended.
     pub past: Mutex<RequestStats>,
+    /// Where calls of the service `control` go that come in at the workers.
+    pub control_calls: OnceLock<UnboundedSender<RemoteCall>>,
+    /// What native sessions of workers that have ended counted.
+    pub past_native: Mutex<sekisho_endpoint::Counters>,
+    /// Makes the services of a worker.
+    pub services: OnceLock<ServiceFactory>,
     /// Set off when a worker wakes up while the watchdog sleeps.
     pub wake_alarm: Arc<WakeAlarm>,
+}
+
+/// Makes the services of each worker: they live on its thread.
+#[derive(Clone)]
+pub struct ServiceFactory(pub Arc<dyn Fn() -> Services + Send + Sync>);
+
+impl std::fmt::Debug for ServiceFactory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServiceFactory")
+    }
 }
 
 /// An address as the connections that came through it see it: which site answers there now.
@@ -176,6 +196,12 @@ pub struct Worker {
     pub sessions: RefCell<Sessions>,
     /// Their connections, and which sessions are due.
     pub(crate) scheduler: Scheduler,
+    /// Its native sessions.
+    pub(crate) native: Native,
+    /// Lines of the access log are about to be handed over.
+    pub(crate) is_log_due: Cell<bool>,
+    /// Its services, once one is called.
+    services: OnceCell<Rc<Services>>,
     /// Opened files.
     pub files: RefCell<FileCache>,
     /// Listings that are asked for very often.
@@ -229,7 +255,7 @@ pub struct Worker {
     pub not_found: RefCell<crate::request_log::NotFoundLines>,
     /// What a simulation decides here, and what is reported to it.
     #[cfg(feature = "simulation")]
-    pub(crate) simulation: std::cell::OnceCell<crate::simulation::Seam>,
+    pub(crate) simulation: OnceCell<crate::simulation::Seam>,
 }
 
 /// A listener is being emptied, until this is dropped: also where that ends in a panic, or the worker could never end.
@@ -293,6 +319,9 @@ impl Worker {
             clock,
             sessions: RefCell::default(),
             scheduler: Scheduler::new()?,
+            native: Native::default(),
+            is_log_due: Cell::new(false),
+            services: OnceCell::new(),
             files: RefCell::default(),
             listings: RefCell::default(),
             read_buffer: RefCell::default(),
@@ -320,7 +349,7 @@ impl Worker {
             heap: HeapWatch::default(),
             not_found: RefCell::default(),
             #[cfg(feature = "simulation")]
-            simulation: std::cell::OnceCell::new(),
+            simulation: OnceCell::new(),
         })
     }
 
@@ -339,17 +368,18 @@ impl Worker {
                     }
                     Some(WorkerCommand::Drain) => {
                         self.request_shutdown_of_all(ShutdownRequest::Drain);
+                        self.shut_down_native(Manner::Graceful);
                         for open_listener in open_listeners.drain(..) {
                             self.empty(open_listener);
                         }
                     }
                     Some(WorkerCommand::Retire) => {
                         self.request_shutdown_of_all(ShutdownRequest::Drain);
+                        self.shut_down_native(Manner::Graceful);
                         close(&mut open_listeners).await;
                     }
                     Some(WorkerCommand::Answer(query)) => {
-                        let listener_contexts = open_listeners.iter().map(|open_listener| Rc::clone(&open_listener.listener_context));
-                        self.attend(query, &listener_contexts.collect::<Vec<_>>());
+                        self.attend(query);
                     }
                     Some(WorkerCommand::Abandon(done)) => {
                         self.scheduler.drop_all();
@@ -358,6 +388,7 @@ impl Worker {
                     }
                     Some(WorkerCommand::Stop) | None => {
                         self.request_shutdown_of_all(ShutdownRequest::Force);
+                        self.shut_down_native(Manner::Forceful);
                         for open_listener in open_listeners.drain(..) {
                             self.empty(open_listener);
                         }
@@ -380,6 +411,7 @@ impl Worker {
         };
         timer.abort();
         scheduler.abort();
+        self.keep_native_counters();
         let past = &self.shared.past;
         past.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.stats.borrow());
         ended
@@ -388,7 +420,8 @@ impl Worker {
     fn is_over(&self) -> bool {
         let may_wait = self.emptying.get() > 0;
         let is_alone = self.runs.alone() > 0 || self.copies.count() > 0;
-        let is_empty = self.sessions.borrow().is_empty() && !is_alone;
+        let is_empty = self.sessions.borrow().is_empty() && self.native.connections() == 0;
+        let is_empty = is_empty && !is_alone;
         self.shutdown.get() > ShutdownRequest::Continue && !may_wait && is_empty
     }
 
@@ -410,6 +443,9 @@ impl Worker {
         *self.listings.borrow_mut() = listing::Cache::default();
         self.check_servers(site);
         self.heap.note_activity();
+        let native = &site.config().main.endpoint.listens;
+        let is_native = |it: &Listener| native.iter().any(|(address, _)| *address == it.address);
+        let (native, listeners): (Vec<_>, Vec<_>) = listeners.into_iter().partition(is_native);
         for mut open_listener in std::mem::take(open_listeners) {
             let place =
                 |listener: &Listener| listener.address == open_listener.listener_context.address;
@@ -451,6 +487,9 @@ impl Worker {
                 self.accept(open_listener, listener);
             }
         }
+        let contexts = open_listeners.iter().map(|it| Rc::clone(&it.listener_context));
+        *self.native.contexts.borrow_mut() = contexts.collect();
+        self.serve_native(site, native);
     }
 
     fn accept(self: &Rc<Self>, open_listener: &mut OpenListener, listener: Listener) {
@@ -564,6 +603,13 @@ impl Worker {
         if is_worth_keeping && pool.len() < POOL_MAX {
             pool.push(exchange);
         }
+    }
+
+    /// The services of this worker.
+    pub fn services(&self) -> Rc<Services> {
+        let make =
+            || Rc::new(self.shared.services.get().map(|make| (make.0)()).unwrap_or_default());
+        Rc::clone(self.services.get_or_init(make))
     }
 
     fn next_listener_id(&self) -> u32 {

@@ -25,6 +25,8 @@ pub enum Action<F> {
     FileOp(FileOp),
     /// List the directory `route_state.file`; `route_state.status` as for a file.
     Listing,
+    /// A service answers (`Settings::service`).
+    Service,
     /// How the server is.
     Status(StatusForm),
     /// Redirect the client to `route_state.text`.

@@ -395,13 +395,17 @@ impl<'a, F: Files> Decision<'a, F> {
     /// Whether another server, or a page about this one, answers here and no file.
     fn has_handler(&self) -> bool {
         let settings = self.settings();
-        settings.pass.is_some() || settings.status.is_some()
+        settings.pass.is_some() || settings.status.is_some() || settings.service.is_some()
     }
 
     /// Programs, file operations, files and directories.
     pub(crate) fn content(&mut self) -> Next<F::File> {
         let settings = self.settings();
         self.note_mirrors();
+        if settings.service.is_some() && !self.is_limited(settings) {
+            // The service decides which methods there are.
+            return Next::Done(Action::Service);
+        }
         let is_for_files =
             settings.cgi.is_none() && settings.file_ops.is_none() && settings.status.is_none();
         let limit = settings.limit_except.as_deref().filter(|_| self.is_limited(settings));

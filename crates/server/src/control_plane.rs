@@ -1,5 +1,4 @@
-//! The control plane: one thread that serves native sessions (E1–E9), at the addresses of the `endpoint` block and at
-//! the server's own control socket, an abstract Unix socket named `sekisho/<pid>` with a file beside it
+//! The control plane: one thread that serves the server's own control socket, an abstract Unix socket named `sekisho/<pid>` with a file beside it
 //! (`local_socket.rs`) that every server has. From
 //! here every session of every protocol is seen and controlled: the workers are asked by their order channels,
 //! what concerns the whole server is asked of the main thread.
@@ -8,13 +7,12 @@
 
 mod control;
 mod host;
-mod http;
-mod log_pace;
 mod memory;
 mod memory_guard;
 mod metrics;
 mod operators;
 mod overview;
+mod rules;
 mod status;
 mod worker_registry;
 
@@ -25,7 +23,6 @@ use std::time::{Duration, Instant};
 use sekisho_config::{Endpoint, Listen, ServerId};
 use sekisho_lifecycle::Manner;
 use sekisho_log::Logs;
-use sekisho_net::listen::Listener;
 use sekisho_net::worker::Shared;
 use sekisho_net::{Site, WorkerCommand};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -36,6 +33,7 @@ use crate::reload::ReloadResult;
 use crate::{Problem, privilege};
 
 pub(crate) use operators::Operators;
+pub(crate) use rules::Rules;
 
 /// How long the thread may take to end its sessions when the process ends.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
@@ -43,22 +41,14 @@ const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 /// The commands of the main thread to the control plane.
 #[derive(Debug)]
 pub(crate) enum ControlCommand {
-    /// Serve these addresses under these rules from now on, and write into this site's log.
-    Serve(Box<Rules>, Vec<Listener>, Arc<Site>),
+    /// Serve operators under these rules from now on, and write into this site's log.
+    Serve(Box<Rules>, Arc<Site>),
     /// The workers; the first ones, so many, serve, and the others finish their sessions.
     Workers(Vec<(String, UnboundedSender<WorkerCommand>)>, usize),
-    /// Take no new sessions at the addresses, and end their sessions. An operator may stay.
-    ShutDown(Manner),
+    /// The server is about to end. An operator may stay.
+    ShutDown,
     /// The process ends: every session ends.
     End,
-}
-
-/// What native sessions may do, and for how long a graceful end waits for them.
-#[derive(Clone, Debug)]
-pub(crate) struct Rules {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) operators: Operators,
-    pub(crate) grace: Option<Duration>,
 }
 
 /// What an operator asks of the whole server through the control plane.
@@ -68,8 +58,6 @@ pub(crate) enum ServerRequest {
     Reload(oneshot::Sender<ReloadResult>),
     /// End.
     Stop(Manner, oneshot::Sender<()>),
-    /// The sessions of the addresses have ended, as ordered.
-    Drained,
     /// The thread has ended.
     Ended,
 }
@@ -107,8 +95,10 @@ impl ControlPlane {
         let (outbox, requests) = unbounded_channel();
         let exit_notifier = ExitNotifier(outbox.clone());
         let (ask, questions) = unbounded_channel();
+        let (to_control, calls) = unbounded_channel();
         // There is one control plane in a process.
         let _ = shared.status.set(ask);
+        let _ = shared.control_calls.set(to_control);
         let (listeners, file) = control_socket
             .map_or_else(Default::default, |sockets| (sockets.listeners, sockets.file));
         let body = move || {
@@ -118,7 +108,7 @@ impl ControlPlane {
                 // fail.
                 return;
             }
-            host::run(listeners, started, (shared, logs), (inbox, questions), outbox);
+            host::run(listeners, started, (shared, logs), (inbox, questions, calls), outbox);
         };
         let thread = std::thread::Builder::new().name("control".to_owned()).spawn(body).map_err(
             |error| Problem::new(format_args!("cannot start the control plane: {error}")),

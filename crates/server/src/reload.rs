@@ -10,7 +10,7 @@ use sekisho_net::listen::BindError;
 use sekisho_net::{Site, Sockets};
 
 use crate::pid_file::PidFile;
-use crate::run::{Server, endpoint_listeners, heap_bytes, machine, rules, worker_count};
+use crate::run::{Server, heap_bytes, machine, rules, worker_count};
 use crate::sandbox::Fit;
 use crate::service_manager::{self, State};
 use crate::{Problem, body_folders, control_plane, privilege, sandbox, setup, user};
@@ -99,10 +99,11 @@ impl Server {
         crate::opening::make_cache_folders(&config)?;
         site.memory_bytes = heap_bytes().saturating_sub(heap_before);
         let rules = rules(&config)?;
+        site.native = rules.for_workers(Some(&self.rules));
         let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;
         let endpoint_sockets = self
             .endpoint_sockets
-            .reopen(&control_plane::listens(&config.main.endpoint), 1)
+            .reopen(&control_plane::listens(&config.main.endpoint), count)
             .map_err(|error| {
                 sockets.remove_files_but(&self.sockets);
                 Problem::new(error)
@@ -111,15 +112,15 @@ impl Server {
         let is_same_pid_file = self.pid_file.as_ref().map(PidFile::path) == pid;
         let wanted_pid_file = pid.filter(|_| !is_same_pid_file);
         let pid_file = wanted_pid_file.map(PidFile::write).transpose();
-        let listeners = endpoint_listeners(&endpoint_sockets);
         let now = self.clock.now();
         let prepared = pid_file.and_then(|file| {
             let choice = sandbox::choose(&config, self.domain.as_ref(), Fit::Exactly)?;
             let domain = choice.domain.clone();
-            let change = self.workers.prepare(&sockets, count, domain, now)?;
-            Ok((file, listeners?, choice, change))
+            let change =
+                self.workers.prepare(&[&sockets, &endpoint_sockets], count, domain, now)?;
+            Ok((file, choice, change))
         });
-        let (pid_file, listeners, choice, change) = prepared.inspect_err(|_| {
+        let (pid_file, choice, change) = prepared.inspect_err(|_| {
             sockets.remove_files_but(&self.sockets);
             endpoint_sockets.remove_files_but(&self.endpoint_sockets);
         })?;
@@ -133,6 +134,7 @@ impl Server {
         let gone = gone.map(|listen| listen.address.clone()).collect();
         self.closed = Some((self.clock.now(), gone));
         self.sockets = sockets;
+        self.rules = (rules, site.native.clone());
         self.site = Arc::new(site);
         if !is_same_pid_file {
             self.pid_file = pid_file;
@@ -145,7 +147,7 @@ impl Server {
         }
         self.take_choice(choice);
         self.commit(change);
-        self.start_control_plane(rules, listeners);
+        self.start_control_plane();
         if let Err(problem) = self.certificates.take_up(&self.site) {
             self.log(Level::Error, &problem.to_string());
         }

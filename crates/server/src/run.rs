@@ -9,7 +9,7 @@ use sekisho_config::{Config, Level, Listen, ListenAddress, Workers as WorkerCoun
 use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
-use sekisho_net::listen::Listener;
+use sekisho_net::native::NativeRules;
 use sekisho_net::{Clock, Groups, Site, Sockets, WorkerCommand, Zones};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
@@ -119,8 +119,8 @@ pub(crate) struct Server {
     pub(crate) domain: Option<Arc<Domain>>,
     /// When leftovers of uploads are looked for again.
     pub(crate) next_sweep: Option<Moment>,
-    /// The control plane's sessions have not ended.
-    is_control_plane_busy: bool,
+    /// What native sessions may do.
+    pub(crate) rules: (Rules, Option<Arc<NativeRules>>),
     /// A new process serves on our sockets: they, their files and the service manager are its own.
     pub(crate) is_replaced: bool,
 }
@@ -152,8 +152,9 @@ impl Server {
         };
         let listens: Vec<Listen> = config.listens().cloned().collect();
         let sockets = open(&listens, worker_count(&config))?;
-        let endpoint_sockets = open(&control_plane::listens(&config.main.endpoint), 1)
-            .inspect_err(|_| sockets.remove_files_but(&inherited))?;
+        let endpoint_sockets =
+            open(&control_plane::listens(&config.main.endpoint), worker_count(&config))
+                .inspect_err(|_| sockets.remove_files_but(&inherited))?;
         let logs = Logs::new();
         let (zones, groups) = (Zones::default(), Groups::default());
         let opened = opening::open_rest(&config, &logs, (&zones, &groups), offer.pid_file);
@@ -172,6 +173,8 @@ impl Server {
         let (control_socket, control_socket_error) = local_socket::control_socket(control_socket);
         let control_plane =
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
+        site.native = rules.for_workers(None);
+        let rules = (rules, site.native.clone());
         let site = Arc::new(site);
         let certificates = Certificates::start(&site, started)?;
         let stores = Stores::start(&site, started)?;
@@ -203,7 +206,7 @@ impl Server {
             last_look: None,
             domain: None,
             next_sweep: None,
-            is_control_plane_busy: true,
+            rules,
             is_replaced: false,
         };
         server.tell_opened(&complaints, &notes, control_socket_error.as_deref());
@@ -211,12 +214,8 @@ impl Server {
             Ok(handover) => server.handover = Some(handover),
             Err(error) => server.log(Level::Warn, &format!("no socket for upgrades: {error}")),
         }
-        let outcome = endpoint_listeners(&server.endpoint_sockets).and_then(|listeners| {
-            server.serve(worker_count(&config))?;
-            Ok(listeners)
-        });
-        match outcome {
-            Ok(listeners) => server.start_control_plane(rules, listeners),
+        match server.serve(worker_count(&config)) {
+            Ok(()) => server.start_control_plane(),
             Err(problem) => {
                 let inherited = server.predecessor.take().map(|(_, inherited)| inherited);
                 let inherited = inherited.unwrap_or_default();
@@ -225,7 +224,6 @@ impl Server {
                 return Err(problem);
             }
         }
-        server.drain.after(Fact::Began, server.clock.now());
         server.sweep_leftovers();
         server.tell_start();
         Ok(server)
@@ -456,7 +454,7 @@ impl Server {
                 }
                 self.tell_files_left(&self.sockets, &Sockets::default());
                 self.tell_files_left(&self.endpoint_sockets, &Sockets::default());
-                self.control_plane.tell(control_plane::ControlCommand::ShutDown(manner));
+                self.control_plane.tell(control_plane::ControlCommand::ShutDown);
                 // The workers have descriptors of their own, for as long as they need them.
                 self.sockets = Sockets::default();
                 self.endpoint_sockets = Sockets::default();
@@ -507,33 +505,21 @@ impl Server {
                 let _ = answer.send(());
                 order
             }
-            control_plane::ServerRequest::Drained if self.is_control_plane_busy => {
-                self.is_control_plane_busy = false;
-                self.tell_drain(Fact::Ended)
-            }
-            control_plane::ServerRequest::Drained => DrainOrder::Nothing,
             control_plane::ServerRequest::Ended => {
                 self.log(
                     Level::Emerg,
                     "the control plane has ended: `sekisho ctl` cannot connect any more",
                 );
-                if std::mem::take(&mut self.is_control_plane_busy) {
-                    return self.tell_drain(Fact::Ended);
-                }
                 DrainOrder::Nothing
             }
         }
     }
 
-    /// Gives the control plane its rules and its sockets.
-    pub(crate) fn start_control_plane(&self, rules: Rules, listeners: Vec<Listener>) {
+    /// Gives the control plane its rules.
+    pub(crate) fn start_control_plane(&self) {
         self.tell_control_plane_of_workers();
-        let site = Arc::clone(&self.site);
-        self.control_plane.tell(control_plane::ControlCommand::Serve(
-            Box::new(rules),
-            listeners,
-            site,
-        ));
+        let (rules, site) = (Box::new(self.rules.0.clone()), Arc::clone(&self.site));
+        self.control_plane.tell(control_plane::ControlCommand::Serve(rules, site));
     }
 
     /// Tells the control plane which workers it can ask.
@@ -553,7 +539,8 @@ impl Server {
     pub(crate) fn serve_within(&mut self, choice: Choice, count: usize) -> Result<(), Problem> {
         let domain = choice.domain.clone();
         let now = self.clock.now();
-        let change = self.workers.prepare(&self.sockets, count, domain, now)?;
+        let change =
+            self.workers.prepare(&[&self.sockets, &self.endpoint_sockets], count, domain, now)?;
         self.take_choice(choice);
         self.commit(change);
         Ok(())
@@ -605,11 +592,6 @@ impl Server {
 /// What the process has from the allocator: the difference shows how much a configuration holds.
 pub(crate) fn heap_bytes() -> u64 {
     sekisho_sys::heap().map_or(0, |(used, _)| used)
-}
-
-/// The sockets of the `endpoint` block as the control plane gets them.
-pub(crate) fn endpoint_listeners(sockets: &Sockets) -> Result<Vec<Listener>, Problem> {
-    sockets.for_worker(0, 1).map_err(Problem::new)
 }
 
 /// What native sessions may do.

@@ -9,7 +9,7 @@ use sekisho_net::site::OpenError;
 
 use crate::cli::Flags;
 use crate::disk::Disk;
-use crate::{Problem, path_access, sandbox, upgrade, writable_programs};
+use crate::{Problem, path_access, sandbox, service_factory, upgrade, writable_programs};
 
 /// Where the configuration is by default.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
@@ -44,6 +44,7 @@ impl Plan {
         let mut options = Options::new(&prefix).with_default("error_log", &["stderr"]);
         options.globals.clone_from(&flags.globals);
         options.hostname = hostname();
+        options.services = services();
         let mut early_log = None;
         if let Some(path) = flags.error_log.as_ref().filter(|path| path.as_os_str() != "stderr") {
             let path = prefix.join(path);
@@ -63,6 +64,7 @@ impl Plan {
         let main_file = prefix.join("built-in");
         let mut options = Options::new(prefix);
         options.hostname = hostname();
+        options.services = services();
         Self { main_file, options, early_log: None, builtin: Some(text) }
     }
 
@@ -198,4 +200,9 @@ pub(crate) fn hostname() -> String {
 
 fn text_of(path: &Path) -> Result<&str, Problem> {
     path.to_str().ok_or_else(|| Problem::new(format_args!("{}: not UTF-8", path.display())))
+}
+
+/// The names of the services that this program has for `service`.
+fn services() -> Vec<String> {
+    (service_factory().0)().iter().map(|(_, name)| name.to_owned()).collect()
 }

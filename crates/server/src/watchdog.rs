@@ -192,7 +192,8 @@ impl Server {
         for _ in 0..due {
             // A reload may have been quicker.
             let Some(slot) = self.workers.vacant_slot(count) else { break };
-            match self.workers.replace(slot, count, &self.sockets, &self.site, now) {
+            let sockets = [&self.sockets, &self.endpoint_sockets];
+            match self.workers.replace(slot, count, &sockets, &self.site, now) {
                 Ok(()) => {
                     self.drain.after(Fact::Began, now);
                     self.log(Level::Notice, "a worker was replaced");

@@ -1,8 +1,8 @@
 //! The worker threads: started, given commands, retired when a reload makes them too many.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use sekisho_net::{Heartbeat, Site, Sockets, Worker, WorkerCommand, panic_report}
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::sandbox::Domain;
-use crate::{Problem, privilege};
+use crate::{Problem, privilege, service_factory};
 
 /// How long the workers may take to close what they leave behind.
 const ABANDON_PATIENCE: Duration = Duration::from_millis(200);
@@ -114,7 +114,10 @@ impl Workers {
     pub(crate) fn new(started: Instant) -> Self {
         Self {
             started,
-            shared: Arc::default(),
+            shared: Arc::new(Shared {
+                services: OnceLock::from(service_factory()),
+                ..Shared::default()
+            }),
             handles: Vec::new(),
             retired: Vec::new(),
             domain: None,
@@ -143,13 +146,13 @@ impl Workers {
     /// missing, and all of them where the domain is another one.
     pub(crate) fn prepare(
         &mut self,
-        sockets: &Sockets,
+        sockets: &[&Sockets],
         count: usize,
         domain: Option<Arc<Domain>>,
         now: Moment,
     ) -> Result<Change, Problem> {
-        let listeners = (0..count).map(|index| sockets.for_worker(index, count));
-        let listeners = listeners.collect::<Result<_, _>>().map_err(Problem::new)?;
+        let listeners = (0..count).map(|index| listeners_of(sockets, index, count));
+        let listeners = listeners.collect::<Result<_, _>>()?;
         let is_for_all = match (&self.domain, &domain) {
             (None, None) => false,
             (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
@@ -199,11 +202,11 @@ impl Workers {
         &mut self,
         slot: usize,
         count: usize,
-        sockets: &Sockets,
+        sockets: &[&Sockets],
         site: &Arc<Site>,
         now: Moment,
     ) -> Result<(), Problem> {
-        let listeners = sockets.for_worker(slot, count).map_err(Problem::new)?;
+        let listeners = listeners_of(sockets, slot, count)?;
         let domain = self.domain.clone();
         let mut handle = self.spawn(domain.as_deref(), now)?;
         handle.slot = slot;
@@ -335,6 +338,19 @@ impl Workers {
             stuck,
         })
     }
+}
+
+/// The sockets of the worker with this index, one of so many.
+fn listeners_of(
+    sockets: &[&Sockets],
+    index: usize,
+    count: usize,
+) -> Result<Vec<Listener>, Problem> {
+    let mut all = Vec::new();
+    for sockets in sockets {
+        all.append(&mut sockets.for_worker(index, count).map_err(Problem::new)?);
+    }
+    Ok(all)
 }
 
 /// Tells of a thread's end, however it comes.

@@ -3,7 +3,7 @@
 use super::{Context, ENDPOINT, MAIN, Row, active, block, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::listen::addresses;
-use crate::model::{Admin, BuiltIn, ListenAddress, ListenOptions};
+use crate::model::{Admin, ListenAddress, ListenOptions};
 use crate::report::did_you_mean;
 use crate::value;
 
@@ -27,9 +27,9 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "services",
         ENDPOINT,
-        "control|http|echo ...",
-        "control http echo",
-        "The built-in services that are offered at these addresses (ours)",
+        "all|name ...",
+        "all",
+        "The services that are offered at these addresses (ours): `control`, `http` and those that the program has, of which `echo` is always one",
         services,
     ),
     active(
@@ -211,19 +211,24 @@ fn has_port(text: &str) -> bool {
 }
 
 fn services(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
-    let mut wanted = Vec::new();
+    let known: Vec<&str> = ["control", "http"]
+        .into_iter()
+        .chain(s.options.services.iter().map(String::as_str))
+        .collect();
+    let mut wanted: Vec<String> = Vec::new();
     for word in d.args() {
         let text = d.text(word)?;
-        let Some(service) = BuiltIn::ALL.into_iter().find(|service| service.name() == text) else {
-            let names = BuiltIn::ALL.into_iter().map(BuiltIn::name);
-            let fault = d.invalid(word, "must be \"control\", \"http\" or \"echo\"");
-            return Err(fault.help(did_you_mean(text, names)));
-        };
-        if !wanted.contains(&service) {
-            wanted.push(service);
+        if text == "all" {
+            wanted.extend(known.iter().map(|name| (*name).to_owned()));
+        } else if known.contains(&text) {
+            wanted.push(text.to_owned());
+        } else {
+            let fault = d.invalid(word, "is not a service of this program");
+            return Err(fault.help(did_you_mean(text, known.into_iter())));
         }
     }
     wanted.sort_unstable();
+    wanted.dedup();
     s.main.endpoint.services = wanted;
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! Pages about the server itself.
+//! Pages about the server itself, and services.
 
-use super::{Row, SERVER_LOCATION, active};
+use super::{LOCATION, Row, SERVER_LOCATION, active};
 use crate::model::StatusForm;
+use crate::report::did_you_mean;
 
 pub(super) const ROWS: &[Row] = &[
     active(
@@ -28,6 +29,23 @@ pub(super) const ROWS: &[Row] = &[
                     return Err(d.invalid(d.arg(0), expected));
                 }
             });
+            Ok(())
+        },
+    ),
+    active(
+        "service",
+        LOCATION,
+        "name",
+        "",
+        "A service of this program answers (ours), over HTTP and gRPC as over native sessions. The server itself has `echo`; a program that embeds it has its own",
+        |l, d, s| {
+            let name = d.text(d.arg(0))?;
+            if !s.options.services.iter().any(|known| known == name) {
+                let fault = d.invalid(d.arg(0), "is not a service of this program");
+                let known = s.options.services.iter().map(String::as_str);
+                return Err(fault.help(did_you_mean(name, known)));
+            }
+            l.settings.service = Some(name.into());
             Ok(())
         },
     ),

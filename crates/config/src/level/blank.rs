@@ -25,6 +25,7 @@ pub(super) fn blank_settings() -> Settings {
         file_ops: None,
         pass: None,
         stream: None,
+        service: None,
         status: None,
         error_pages: Arc::default(),
         recursive_error_pages: false,

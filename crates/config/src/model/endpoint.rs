@@ -11,8 +11,8 @@ use super::{ListenAddress, ListenOptions};
 pub struct Endpoint {
     /// `listen`
     pub listens: Vec<(ListenAddress, ListenOptions)>,
-    /// `services`
-    pub services: Vec<BuiltIn>,
+    /// `services`: their names.
+    pub services: Vec<String>,
     /// `admin`: which users may control, beside root and the server's own user.
     pub admins: Vec<Admin>,
     /// `credential_file`: a client with its content may control from anywhere.
@@ -48,31 +48,6 @@ impl Endpoint {
     pub fn sessions_of_an_address(&self) -> u32 {
         let share = self.sessions_max - self.sessions_max / 4;
         self.sessions_per_address.unwrap_or(share)
-    }
-}
-
-/// A service that the server has in it (E9).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum BuiltIn {
-    /// `control`: sees and controls every session.
-    Control,
-    /// `http`: any HTTP request.
-    Http,
-    /// `echo`: the answer is the request.
-    Echo,
-}
-
-impl BuiltIn {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::Control, Self::Http, Self::Echo];
-
-    /// As it is called.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Control => "control",
-            Self::Http => "http",
-            Self::Echo => "echo",
-        }
     }
 }
 

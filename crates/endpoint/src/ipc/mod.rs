@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 pub use blocking::BlockingStream;
 pub use stream::Stream;
 
-use crate::stream::Peer;
+use sekisho_service::Peer;
 
 /// How a server offers shared memory.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -14,7 +14,9 @@ use super::Config;
 use super::greeting::{self, HELLO_BYTES, Incoming, Offer};
 use super::link::Link;
 use super::wakeup::{WakeEvent, Wakeups, new_wakeups};
-use crate::stream::{Peer, Stream as Transport};
+use sekisho_service::Peer;
+
+use crate::stream::Stream as Transport;
 
 /// One end of a session. One task drives it: the task that polled last is woken.
 #[derive(Debug)]

@@ -13,4 +13,5 @@ mod one_waker;
 mod operator;
 mod requests;
 mod shutdown;
+mod turns;
 mod vanishing;

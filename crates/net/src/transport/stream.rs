@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use sekisho_http::ProxyHeader;
 
-use super::{Capabilities, Ready, Secured, Socket, TlsStream, Transport};
+use super::{Capabilities, Ready, Secured, Socket, TlsStream, Transport, Within};
 use crate::session::Token;
 use crate::tls::Chooser;
 
@@ -17,6 +17,8 @@ pub enum Stream {
     Plain(Socket),
     /// Encrypted. Behind a pointer, so that a plain connection does not pay for its size.
     Tls(Box<TlsStream>),
+    /// None: a request from within the process.
+    Within(Within),
     /// No socket at all. Behind a thin pointer, so that the size is that of a server without simulations.
     #[cfg(feature = "simulation")]
     Simulated(Box<Box<dyn Transport>>),
@@ -26,7 +28,7 @@ impl Stream {
     /// What it holds in memory beside itself.
     pub fn memory_bytes(&self) -> usize {
         match self {
-            Self::Plain(_) => 0,
+            Self::Plain(_) | Self::Within(_) => 0,
             Self::Tls(tls) => tls.memory_bytes(),
             #[cfg(feature = "simulation")]
             Self::Simulated(_) => 0,
@@ -39,6 +41,7 @@ macro_rules! forward {
         match $self {
             Self::Plain($it) => $call,
             Self::Tls($it) => $call,
+            Self::Within($it) => $call,
             #[cfg(feature = "simulation")]
             Self::Simulated($it) => $call,
         }

@@ -233,6 +233,7 @@ fn settings() -> Settings {
         file_ops: None,
         pass: None,
         stream: None,
+        service: None,
         status: None,
         error_pages: [].into(),
         recursive_error_pages: false,
@@ -594,6 +595,7 @@ impl Asked {
                 let (root, rest) = (root.escape_ascii(), rest.escape_ascii());
                 format!("{} {root}|{rest}", file_op_name(file_op))
             }
+            Action::Service => "service".to_owned(),
             Action::Status(form) => format!("status {form:?}"),
             Action::Listing => format!("listing {}{as_error}", route_state.file.escape_ascii()),
             Action::Redirect(status) => format!("redirect {status} {text}"),

@@ -14,12 +14,13 @@ use sekisho_endpoint::{
     Channel, Code, Endpoint, Manner, Request, RequestId, Response, Service, SessionInfo, Work,
     WriteError, control,
 };
+use sekisho_net::native::shown_peer;
 use sekisho_net::query::SessionFilter;
 use sekisho_net::session::ShutdownRequest;
 use tokio::sync::oneshot;
 
 use super::ServerRequest;
-use super::host::{Host, shown_peer};
+use super::host::Host;
 use super::operators::REFUSAL;
 use super::worker_registry::millis;
 use super::{memory, metrics, overview};
@@ -28,6 +29,9 @@ use super::{memory, metrics, overview};
 const BATCH_BYTES: usize = 16 * 1024;
 /// The shortest pause between two records of metrics.
 const MEASURE_EVERY_MIN: Duration = Duration::from_millis(50);
+
+/// What native sessions speak.
+const NATIVE: &str = "native";
 
 type Failure = (Code, String);
 
@@ -57,8 +61,7 @@ impl Service for Control {
 
 impl Control {
     async fn answer(&self, request: &Request, response: &Response) -> Result<Vec<u8>, Failure> {
-        let (endpoint, caller) = self.host.native(request.session()).ok_or_else(gone)?;
-        drop(endpoint);
+        let caller = request.caller();
         if !caller.is_admin {
             return Err((Code::PermissionError, REFUSAL.to_owned()));
         }
@@ -143,7 +146,7 @@ impl Control {
         let channel = response.acquire_channel().map_err(no_channel)?;
         let (mut sessions, silent_workers) =
             self.host.worker_registry.sessions(SessionFilter::All).await;
-        sessions.extend(self.host.native_sessions());
+        sessions.extend(self.host.native_sessions().await);
         sessions.sort_unstable_by_key(|session| session.id);
         let count = sessions.len() as u64;
         let sent = send(&channel, sessions).await;
@@ -165,15 +168,18 @@ impl Control {
             Err(outcome) => return outcome,
         };
         let only = Some(command.request).filter(|number| *number > 0);
-        let cancelled = match self.host.native(session.id) {
+        let registry = &self.host.worker_registry;
+        let native = only.map(|only| RequestId(only.saturating_sub(1)));
+        let cancelled = match self.host.own_session(session.id) {
             Some((endpoint, info)) => {
                 let ids = info.requests.iter().map(|request| request.id);
-                let meant = ids.filter(|id| only.is_none_or(|only| only == number(*id)));
+                let meant = ids.filter(|id| native.is_none_or(|only| only == *id));
                 meant.filter(|id| endpoint.cancel(session.id, *id)).count() as u64
             }
-            None => {
-                u64::from(self.host.worker_registry.cancel(session.id, only).await == Some(true))
+            None if session.protocol == NATIVE => {
+                registry.cancel_native(session.id, native).await.unwrap_or(0)
             }
+            None => u64::from(registry.cancel(session.id, only).await == Some(true)),
         };
         let finding = if cancelled == 0 { Finding::NothingRuns } else { Finding::Done };
         Outcome { finding: finding.into(), cancelled, ..done(session) }
@@ -184,9 +190,11 @@ impl Control {
             Ok(session) => session,
             Err(outcome) => return outcome,
         };
-        let is_here = if let Some((endpoint, _)) = self.host.native(session.id) {
-            let manner = if command.forceful { Manner::Forceful } else { Manner::Graceful };
+        let manner = if command.forceful { Manner::Forceful } else { Manner::Graceful };
+        let is_here = if let Some((endpoint, _)) = self.host.own_session(session.id) {
             endpoint.shut_down(session.id, manner)
+        } else if session.protocol == NATIVE {
+            self.host.worker_registry.shut_down_native(session.id, manner).await
         } else {
             let shutdown =
                 if command.forceful { ShutdownRequest::Force } else { ShutdownRequest::Drain };
@@ -199,8 +207,10 @@ impl Control {
     async fn find(&self, reference: &str) -> Result<Session, Outcome> {
         if let Some(number) = reference.strip_prefix(':') {
             let Ok(id) = number.parse() else { return Err(none()) };
-            if let Some((_, info)) = self.host.native(id) {
-                return Ok(shown(info));
+            let mut native = self.host.native_sessions().await;
+            native.retain(|session| session.id == id);
+            if let Some(session) = native.pop() {
+                return Ok(session);
             }
             return self
                 .host
@@ -211,7 +221,7 @@ impl Control {
                 .pop()
                 .ok_or_else(none);
         }
-        let mut found = self.host.native_sessions();
+        let mut found = self.host.native_sessions().await;
         found.retain(|session| session.label == reference && !reference.is_empty());
         match found.pop() {
             None => Err(none()),
@@ -258,17 +268,19 @@ impl Control {
 }
 
 impl Host {
-    /// A native session and its endpoint.
-    pub(super) fn native(&self, id: u64) -> Option<(Rc<Endpoint>, SessionInfo)> {
-        self.endpoints().into_iter().find_map(|endpoint| {
-            let info = endpoint.show(id)?;
-            Some((endpoint, info))
-        })
+    /// A session at the control socket.
+    fn own_session(&self, id: u64) -> Option<(Rc<Endpoint>, SessionInfo)> {
+        let endpoint = self.endpoint()?;
+        let info = endpoint.show(id)?;
+        Some((endpoint, info))
     }
 
-    /// Every native session.
-    pub(super) fn native_sessions(&self) -> Vec<Session> {
-        self.endpoints().iter().flat_map(|endpoint| endpoint.list()).map(shown).collect()
+    /// Every native session: of the control socket, and of the workers.
+    pub(super) async fn native_sessions(&self) -> Vec<Session> {
+        let own = self.endpoint().map(|endpoint| endpoint.list()).unwrap_or_default();
+        let own = own.into_iter().map(|info| shown(info, "control"));
+        let workers = self.worker_registry.native_sessions().await;
+        own.chain(workers.into_iter().map(|(worker, info)| shown(info, &worker))).collect()
     }
 }
 
@@ -302,7 +314,7 @@ async fn send(channel: &Channel, sessions: Vec<Session>) -> Result<(), WriteErro
 }
 
 /// A native session as it is shown.
-fn shown(info: SessionInfo) -> Session {
+fn shown(info: SessionInfo, worker: &str) -> Session {
     let requests = info.requests.into_iter().map(|request| control::Request {
         id: number(request.id),
         handler: request.service_name.unwrap_or_else(|| format!("service {}", request.service)),
@@ -316,7 +328,7 @@ fn shown(info: SessionInfo) -> Session {
     });
     Session {
         id: info.id,
-        protocol: "native".to_owned(),
+        protocol: NATIVE.to_owned(),
         peer: shown_peer(&info.peer),
         label: info.label,
         application: info.application,
@@ -334,7 +346,7 @@ fn shown(info: SessionInfo) -> Session {
         received_bytes: info.received_bytes,
         sent_bytes: info.sent_bytes,
         requests_total: info.requests_total,
-        worker: "control".to_owned(),
+        worker: worker.to_owned(),
         requests: requests.collect(),
     }
 }
@@ -350,10 +362,6 @@ fn done(session: Session) -> Outcome {
 
 fn none() -> Outcome {
     Outcome { finding: Finding::NotFound.into(), ..Outcome::default() }
-}
-
-fn gone() -> Failure {
-    (Code::SessionClosed, "the session is gone".to_owned())
 }
 
 fn no_channel(error: sekisho_endpoint::AcquireError) -> Failure {

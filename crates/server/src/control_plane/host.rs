@@ -7,34 +7,31 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sekisho_config::{BuiltIn, Level, ListenAddress};
+use sekisho_config::Level;
 use sekisho_endpoint::control::{Certificate, PurgeCache, Purged};
+use sekisho_endpoint::remote::{self, RemoteCall};
 use sekisho_endpoint::{
-    Authenticator, Budget, CloseReason, Code, Config, Echo, Endpoint, Greeting, Observer, Peer,
-    Policy, RequestId, Services, SessionSlots, ipc,
+    Budget, Code, Config, Echo, Endpoint, Greeting, Peer, Request, Response, Service, Services,
+    SessionSlots, Work,
 };
-use sekisho_handler::memory::{self, HeapWatch};
+use sekisho_handler::memory::HeapWatch;
 use sekisho_handler::status::StatusQuery;
 use sekisho_handler::upstream::Snapshot;
-use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_native::frame::Kind;
 use sekisho_native::message::{Bye, write};
 use sekisho_net::clock::unix_time;
-use sekisho_net::listen::Listener;
+use sekisho_net::native::{NativeLog, SessionLogger};
 use sekisho_net::tls::InUse;
 use sekisho_net::worker::Shared;
 use sekisho_net::{Clock, Site};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::task::JoinHandle;
 
 use super::control::Control;
-use super::http::HttpService;
-use super::log_pace::LogPace;
 use super::memory_guard;
 use super::operators::{Operators, REFUSAL};
 use super::overview::History;
@@ -44,13 +41,12 @@ use super::{ControlCommand, Rules, ServerRequest};
 
 /// Without descriptors, accepting pauses this long (O5).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Peers that have only just connected: so many at the addresses, and so many at the control socket.
-const GREETINGS: u32 = 256;
+/// Peers that have only just connected to the control socket.
 const CONTROL_GREETINGS: u32 = 16;
 /// What sessions at the control socket may hold in memory: a budget of their own, so that other sessions
 /// cannot use it up.
 const SEAT_BYTES: usize = 16 << 20;
-/// What one session may hold: so much, or half of what all may.
+/// What one of them may hold.
 const SESSION_BYTES_MAX: usize = 8 << 20;
 /// How long clients have to take the last frames.
 const GOODBYE: Duration = Duration::from_millis(500);
@@ -68,27 +64,15 @@ pub(super) struct Host {
     site: RefCell<Option<Arc<Site>>>,
     /// The main thread.
     pub(super) main: UnboundedSender<ServerRequest>,
-    /// Every endpoint that has, or may get, sessions: the control socket's, that of the block, and those of earlier
-    /// configurations that drain.
-    endpoints: RefCell<Vec<Rc<Endpoint>>>,
-    /// What earlier endpoints counted.
-    past: Cell<sekisho_endpoint::Counters>,
+    /// The control socket's; the workers have those of the block.
+    endpoint: RefCell<Option<Rc<Endpoint>>>,
     /// Whether the server is about to end.
     pub(super) is_ending: Cell<bool>,
     pub(super) ending: Notify,
     /// Gives memory back to the system when sessions have ended.
     heap: HeapWatch,
-    /// How often a refusal is logged.
-    refusals: RefCell<LogPace>,
     /// What earlier looks at the server found.
     pub(super) history: RefCell<History>,
-}
-
-/// The endpoint of the block, under its rules.
-struct Public {
-    rules: Rules,
-    endpoint: Rc<Endpoint>,
-    accepting: Vec<(u64, JoinHandle<()>)>,
 }
 
 /// Runs the control plane on this thread until the command to end.
@@ -96,7 +80,11 @@ pub(super) fn run(
     control_sockets: Vec<StdUnixListener>,
     started: Instant,
     (shared, logs): (Arc<Shared>, Arc<Logs>),
-    (commands, questions): (UnboundedReceiver<ControlCommand>, UnboundedReceiver<StatusQuery>),
+    (commands, questions, mut calls): (
+        UnboundedReceiver<ControlCommand>,
+        UnboundedReceiver<StatusQuery>,
+        UnboundedReceiver<RemoteCall>,
+    ),
     main: UnboundedSender<ServerRequest>,
 ) {
     let mut builder = Builder::new_current_thread();
@@ -109,17 +97,23 @@ pub(super) fn run(
         clock: Clock::new(started),
         site: RefCell::default(),
         main,
-        endpoints: RefCell::default(),
-        past: Cell::default(),
+        endpoint: RefCell::default(),
         is_ending: Cell::new(false),
         ending: Notify::new(),
         heap: HeapWatch::default(),
-        refusals: RefCell::default(),
         history: RefCell::default(),
     });
     runtime.block_on(async move {
         tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
         tokio::task::spawn_local(memory_guard::watch(Rc::clone(&host)));
+        let services = host.services();
+        tokio::task::spawn_local(async move {
+            // Sessions at the workers call `control`, too.
+            while let Some(call) = calls.recv().await {
+                let services = services.clone();
+                tokio::task::spawn_local(async move { call.serve(&services).await });
+            }
+        });
         host.obey(control_sockets, commands).await;
     });
 }
@@ -131,10 +125,9 @@ impl Host {
         mut commands: UnboundedReceiver<ControlCommand>,
     ) {
         let mut own: Option<(Rc<RefCell<Rules>>, Rc<Endpoint>)> = None;
-        let mut public: Option<Public> = None;
         while let Some(command) = commands.recv().await {
             match command {
-                ControlCommand::Serve(rules, listeners, site) => {
+                ControlCommand::Serve(rules, site) => {
                     *self.site.borrow_mut() = Some(site);
                     if let Some((known, _)) = &own {
                         *known.borrow_mut() = (*rules).clone();
@@ -142,23 +135,13 @@ impl Host {
                         let sockets = std::mem::take(&mut control_sockets);
                         own = Some(self.open_control_sockets(sockets, &rules));
                     }
-                    public = Some(self.serve(public, *rules, listeners));
                 }
                 ControlCommand::Workers(workers, serving) => {
                     self.worker_registry.set(workers, serving);
                 }
-                ControlCommand::ShutDown(manner) => {
+                ControlCommand::ShutDown => {
                     self.is_ending.set(true);
                     self.ending.notify_waiters();
-                    let host = Rc::clone(&self);
-                    let kept = own.as_ref().map(|(_, endpoint)| Rc::clone(endpoint));
-                    for (_, accepting) in public.iter_mut().flat_map(|it| it.accepting.drain(..)) {
-                        accepting.abort();
-                    }
-                    tokio::task::spawn_local(async move {
-                        host.shut_down(manner, kept.as_ref()).await;
-                        let _ = host.main.send(ServerRequest::Drained);
-                    });
                 }
                 ControlCommand::End => break,
             }
@@ -167,15 +150,15 @@ impl Host {
         self.ending.notify_waiters();
         // First the running answers, such as the one to the operator that stopped the server; then every
         // session ends.
-        let _ = tokio::time::timeout(GOODBYE, self.shut_down(Manner::Graceful, None)).await;
-        let _ = tokio::time::timeout(GOODBYE, self.shut_down(Manner::Forceful, None)).await;
+        let _ = tokio::time::timeout(GOODBYE, self.shut_down(Manner::Graceful)).await;
+        let _ = tokio::time::timeout(GOODBYE, self.shut_down(Manner::Forceful)).await;
     }
 
-    /// Ends the sessions of all endpoints but one.
-    async fn shut_down(&self, manner: Manner, kept: Option<&Rc<Endpoint>>) {
-        let endpoints: Vec<_> = self.endpoints();
-        let ending = endpoints.iter().filter(|it| kept.is_none_or(|kept| !Rc::ptr_eq(it, kept)));
-        futures_util::future::join_all(ending.map(|endpoint| endpoint.shut_down_all(manner))).await;
+    /// Ends the sessions of the control socket.
+    async fn shut_down(&self, manner: Manner) {
+        if let Some(endpoint) = self.endpoint() {
+            endpoint.shut_down_all(manner).await;
+        }
     }
 
     /// Writes a line into the error log.
@@ -263,16 +246,9 @@ impl Host {
         all.into_iter().map(shown).collect()
     }
 
-    /// Every endpoint.
-    pub(super) fn endpoints(&self) -> Vec<Rc<Endpoint>> {
-        self.endpoints.borrow().clone()
-    }
-
-    /// What happened at all of them so far.
-    pub(super) fn counters(&self) -> sekisho_endpoint::Counters {
-        let endpoints = self.endpoints.borrow();
-        let all = endpoints.iter().map(|endpoint| endpoint.counters());
-        all.fold(self.past.get(), sekisho_endpoint::Counters::plus)
+    /// The control socket's endpoint.
+    pub(super) fn endpoint(&self) -> Option<Rc<Endpoint>> {
+        self.endpoint.borrow().clone()
     }
 
     /// The control socket, by its name and by its file: its own endpoint, so that clients at the addresses
@@ -284,16 +260,17 @@ impl Host {
     ) -> (Rc<RefCell<Rules>>, Rc<Endpoint>) {
         let admin_sessions = rules.endpoint.admin_sessions;
         let config = Config {
-            policy: Arc::new(policy(rules)),
+            policy: Arc::new(rules.policy()),
             slots: SessionSlots::new(admin_sessions, admin_sessions, CONTROL_GREETINGS),
             budget: Budget::new(SEAT_BYTES),
             session_bytes_max: SESSION_BYTES_MAX,
             // A peer that may not control is turned away before.
             authenticator: Rc::new(|_: &Greeting, _: &Peer| Ok(())),
-            observer: Rc::new(SessionLogger(Rc::clone(self))),
+            observer: Rc::new(SessionLogger::new(HostLog(Rc::clone(self)))),
             ids: Arc::clone(&self.shared.connections),
         };
-        let endpoint = self.add(Endpoint::new(config, self.services(&BuiltIn::ALL, None)));
+        let endpoint = Endpoint::new(config, self.services());
+        *self.endpoint.borrow_mut() = Some(Rc::clone(&endpoint));
         let rules = Rc::new(RefCell::new(rules.clone()));
         // A socket that cannot be registered with the runtime is skipped; that does not happen in practice.
         for listener in control_sockets.into_iter().filter_map(|it| UnixListener::from_std(it).ok())
@@ -304,124 +281,25 @@ impl Host {
         (rules, endpoint)
     }
 
-    /// Takes up a configuration. If the rules are the same, sessions go on; otherwise sessions under the old
-    /// rules drain, and are ended by force when their time is over.
-    fn serve(
-        self: &Rc<Self>,
-        before: Option<Public>,
-        rules: Rules,
-        listeners: Vec<Listener>,
-    ) -> Public {
-        let before = before.map(|mut before| {
-            before.accepting.retain(|(_, accepting)| {
-                accepting.abort();
-                false
-            });
-            before
-        });
-        let endpoint = match before {
-            Some(before) if before.rules.is_same_but_addresses(&rules) => before.endpoint,
-            before => {
-                if let Some(before) = before {
-                    self.retire(before.endpoint, before.rules.grace);
-                }
-                let limits = &rules.endpoint;
-                let config = Config {
-                    policy: Arc::new(policy(&rules)),
-                    slots: SessionSlots::with_address_limit(
-                        limits.sessions_max,
-                        limits.admin_sessions,
-                        GREETINGS,
-                        limits.sessions_of_an_address(),
-                    ),
-                    budget: Arc::clone(memory::native()),
-                    session_bytes_max: SESSION_BYTES_MAX.min(memory::native().limit() / 2),
-                    authenticator: with_memory(rules.operators.clone().authenticator()),
-                    observer: Rc::new(SessionLogger(Rc::clone(self))),
-                    ids: Arc::clone(&self.shared.connections),
-                };
-                let services = self.services(&limits.services, Some(&limits.http_addresses));
-                self.add(Endpoint::new(config, services))
-            }
-        };
-        let mut accepting = Vec::new();
-        for Listener { address, cookie, socket, .. } in listeners {
-            let endpoint = Rc::clone(&endpoint);
-            let listens = &rules.endpoint.listens;
-            let is_ipc = listens.iter().any(|(other, options)| *other == address && options.ipc);
-            // A socket that cannot be registered with the runtime is skipped; that does not happen in
-            // practice.
-            let task = match address {
-                // No `listen` of an endpoint says so.
-                ListenAddress::Udp(_) => continue,
-                ListenAddress::Tcp(_) => TcpListener::from_std(socket.into())
-                    .map(|listener| tokio::task::spawn_local(endpoint.listen_tcp(listener))),
-                // Every process that can open the socket may begin; the authenticator decides which may
-                // control, as everywhere.
-                ListenAddress::Unix(_) if is_ipc => {
-                    let config = ipc::Config { access: ipc::Access::Anybody, ..Default::default() };
-                    UnixListener::from_std(socket.into()).map(|listener| {
-                        tokio::task::spawn_local(endpoint.listen_ipc(listener, config))
-                    })
-                }
-                ListenAddress::Unix(_) => UnixListener::from_std(socket.into())
-                    .map(|listener| tokio::task::spawn_local(endpoint.listen_unix(listener))),
-            };
-            accepting.extend(task.ok().map(|task| (cookie, task)));
-        }
-        Public { rules, endpoint, accepting }
-    }
-
-    fn retire(self: &Rc<Self>, endpoint: Rc<Endpoint>, grace: Option<Duration>) {
-        let host = Rc::clone(self);
-        tokio::task::spawn_local(async move {
-            let graceful = endpoint.shut_down_all(Manner::Graceful);
-            let is_over = if let Some(grace) = grace {
-                tokio::time::timeout(grace, graceful).await.is_ok()
-            } else {
-                graceful.await;
-                true
-            };
-            if !is_over {
-                endpoint.shut_down_all(Manner::Forceful).await;
-            }
-            host.past.set(host.past.get().plus(endpoint.counters()));
-            host.endpoints.borrow_mut().retain(|other| !Rc::ptr_eq(other, &endpoint));
-        });
-    }
-
-    fn add(&self, endpoint: Rc<Endpoint>) -> Rc<Endpoint> {
-        self.endpoints.borrow_mut().push(Rc::clone(&endpoint));
-        endpoint
-    }
-
-    /// The services that are offered, to operators alone or also to other clients, which reach these
-    /// addresses by `http`.
-    fn services(
-        self: &Rc<Self>,
-        offered: &[BuiltIn],
-        http_addresses: Option<&[ListenAddress]>,
-    ) -> Services {
+    /// The services for operators.
+    fn services(self: &Rc<Self>) -> Services {
         use sekisho_endpoint::{control, http};
         let mut services = Services::default();
-        for service in offered {
-            // Their numbers and names differ.
-            let _ = match service {
-                BuiltIn::Control => {
-                    services.add(control::NUMBER, "control", Rc::new(Control::new(Rc::clone(self))))
-                }
-                BuiltIn::Http => {
-                    let host = Rc::clone(self);
-                    let service = match http_addresses {
-                        None => HttpService::for_operators(host),
-                        Some(named) => HttpService::for_all(host, named.to_vec()),
-                    };
-                    services.add(http::NUMBER, "http", Rc::new(service))
-                }
-                BuiltIn::Echo => services.add(Echo::NUMBER, "echo", Rc::new(Echo)),
-            };
-        }
+        let control = Rc::new(Control::new(Rc::clone(self)));
+        // Their numbers and names differ.
+        let _ = services.add(control::NUMBER, "control", control);
+        let _ = services.add(http::NUMBER, "http", Rc::new(ToWorker(Rc::clone(self))));
+        let _ = services.add(Echo::NUMBER, "echo", Rc::new(Echo));
         services
+    }
+}
+
+/// The service `http`: one of the workers answers, in turn.
+struct ToWorker(Rc<Host>);
+
+impl Service for ToWorker {
+    fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
+        remote::forward(request, response, move |call| self.0.worker_registry.call(call))
     }
 }
 
@@ -441,88 +319,24 @@ async fn take_operators(listener: UnixListener, rules: Rc<RefCell<Rules>>, endpo
     }
 }
 
-impl Rules {
-    fn is_same_but_addresses(&self, other: &Self) -> bool {
-        let mut endpoint = other.endpoint.clone();
-        endpoint.listens.clone_from(&self.endpoint.listens);
-        self.operators == other.operators && self.endpoint == endpoint
-    }
-}
+/// The log of the configuration in use.
+struct HostLog(Rc<Host>);
 
-/// Writes into the error log what happens: every end has its reason there (O6).
-struct SessionLogger(Rc<Host>);
-
-impl Observer for SessionLogger {
-    fn opened(&self, session: u64, label: &str, peer: &Peer) {
-        self.0.heap.note_activity();
-        let message = format_args!("native session of {}, label \"{label}\"", shown_peer(peer));
-        self.0.log(Level::Debug, Some(session), message);
+impl NativeLog for HostLog {
+    fn log(&self, level: Level, session: Option<u64>, message: std::fmt::Arguments<'_>) {
+        self.0.log(level, session, message);
     }
 
-    fn refused(&self, session: u64, peer: &Peer, code: Code, text: &str) {
-        let Some(unlogged) = self.0.refusals.borrow_mut().may_log(self.0.now()) else {
-            return;
-        };
-        let peer = shown_peer(peer);
-        let more = format!(", and {unlogged} more since the last such line");
-        let more = if unlogged > 0 { &more } else { "" };
-        let message = format_args!("native session of {peer} refused: {code}, {text}{more}");
-        self.0.log(Level::Warn, Some(session), message);
+    fn now(&self) -> Moment {
+        self.0.now()
     }
 
-    fn closed(&self, session: u64, peer: &Peer, reason: CloseReason) {
+    fn note_activity(&self) {
         // Sessions that outlive the runtime's work have nowhere to put it.
         if !self.0.is_ending.get() {
             self.0.heap.note_activity();
         }
-        let message = format_args!("closed: {}, native, {}", reason.tag(), shown_peer(peer));
-        self.0.log(Level::Debug, Some(session), message);
     }
-
-    fn bug(&self, session: u64, request: RequestId, bug: Bug) {
-        let what = match bug {
-            Bug::AnsweredWithOpenChannel => "answered while its channel was open",
-            Bug::DroppedUnanswered => "went without an answer",
-        };
-        let message = format_args!("a service {what}: request {request}");
-        self.0.log(Level::Error, Some(session), message);
-    }
-}
-
-/// A peer as people read it.
-pub(super) fn shown_peer(peer: &Peer) -> String {
-    match peer {
-        Peer::Tcp(address) => address.to_string(),
-        Peer::Local { uid, pid: Some(pid) } => format!("uid {uid}, pid {pid}"),
-        Peer::Local { uid, pid: None } => format!("uid {uid}"),
-        Peer::Loopback => "this process".to_owned(),
-        Peer::Unknown => "unknown".to_owned(),
-    }
-}
-
-fn policy(rules: &Rules) -> Policy {
-    let limits = &rules.endpoint;
-    Policy {
-        frame_bytes_max: limits.frame_bytes_max,
-        requests_max: limits.requests_per_session,
-        channels_max: limits.channels_per_session,
-        channel_bytes_max: limits.channel_bytes_max,
-        handshake_timeout: limits.handshake_timeout,
-        frame_timeout: limits.frame_timeout,
-        session_timeout: limits.session_timeout,
-        session_extension_max: limits.session_lifetime_max,
-        ..Policy::default()
-    }
-}
-
-/// An authenticator that admits only operators while memory is short (X8).
-fn with_memory(authenticator: Rc<dyn Authenticator>) -> Rc<dyn Authenticator> {
-    Rc::new(move |greeting: &Greeting, peer: &Peer| {
-        if !greeting.wants_admin && memory::is_short() {
-            return Err((Code::ResourceLimitReached, "memory is short".to_owned()));
-        }
-        authenticator.admit(greeting, peer)
-    })
 }
 
 fn is_welcome(stream: &tokio::net::UnixStream, operators: &Operators) -> bool {

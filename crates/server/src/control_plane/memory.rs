@@ -14,7 +14,7 @@ pub(super) async fn gather(host: &Host) -> Memory {
     for of in workers.into_iter().flat_map(|(_, held)| held) {
         add(&mut held, of.kind, (of.count, of.bytes));
     }
-    for endpoint in host.endpoints() {
+    if let Some(endpoint) = host.endpoint() {
         add(&mut held, "native sessions", endpoint.memory_usage());
         add(&mut held, "native buffers kept", endpoint.buffer_memory_usage());
     }

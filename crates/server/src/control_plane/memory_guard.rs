@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use sekisho_config::Level;
 use sekisho_handler::memory;
+use sekisho_net::native::LogPace;
 
 use super::host::Host;
-use super::log_pace::LogPace;
 
 /// While memory is short, it is checked this often whether it still is, even if no work is asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -34,15 +34,22 @@ pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
         alone += measured.programs_alone;
     }
     let mut native = [0_u64; 3];
-    for info in host.endpoints().iter().flat_map(|endpoint| endpoint.list()) {
-        let at = match info.state {
-            State::Vacant | State::Idle => 0,
-            State::Processing(_) => 1,
-            State::Closing(..) | State::Shutdown => 2,
-        };
-        native[at] += 1;
+    let mut endpoint = *shared.past_native.lock().unwrap_or_else(PoisonError::into_inner);
+    for (_, measured) in &workers {
+        native.iter_mut().zip(measured.native_sessions).for_each(|(all, more)| *all += more);
+        endpoint = endpoint.plus(measured.native);
     }
-    let endpoint = host.counters();
+    if let Some(own) = host.endpoint() {
+        for info in own.list() {
+            let at = match info.state {
+                State::Vacant | State::Idle => 0,
+                State::Processing(_) => 1,
+                State::Closing(..) | State::Shutdown => 2,
+            };
+            native[at] += 1;
+        }
+        endpoint = endpoint.plus(own.counters());
+    }
     let both = |name: &str, help: &str, kind: &str, http: f64, native: f64| {
         let samples = vec![
             sample("", &[("protocol", "http1")], http),

@@ -2,10 +2,9 @@
 //! with the credential. Names are looked up when a configuration comes into use.
 
 use std::path::Path;
-use std::rc::Rc;
 
 use sekisho_config::{Admin, Endpoint};
-use sekisho_endpoint::{Authenticator, Code, Greeting, Peer};
+use sekisho_endpoint::{Code, Greeting, Peer};
 
 use crate::{Problem, user};
 
@@ -56,13 +55,11 @@ impl Operators {
 
     /// At the addresses of the block: every client is admitted; one that wants to control must be an
     /// operator.
-    pub(super) fn authenticator(self) -> Rc<dyn Authenticator> {
-        Rc::new(move |greeting: &Greeting, peer: &Peer| {
-            if greeting.wants_admin && !self.may_control(greeting, peer) {
-                return Err((Code::PermissionError, REFUSAL.to_owned()));
-            }
-            Ok(())
-        })
+    pub(super) fn admit(&self, greeting: &Greeting, peer: &Peer) -> Result<(), (Code, String)> {
+        if greeting.wants_admin && !self.may_control(greeting, peer) {
+            return Err((Code::PermissionError, REFUSAL.to_owned()));
+        }
+        Ok(())
     }
 }
 

@@ -42,7 +42,7 @@ async fn write(host: &Host, form: StatusForm) -> String {
         StatusForm::Counts | StatusForm::Ready | StatusForm::Live => String::new(),
         StatusForm::Page => {
             let (mut sessions, _) = host.worker_registry.sessions(SessionFilter::All).await;
-            sessions.extend(host.native_sessions());
+            sessions.extend(host.native_sessions().await);
             // Busy sessions come first.
             sessions.sort_by_key(|session| (session.requests.is_empty(), session.id));
             page(&overview::gather(host).await, &sessions)

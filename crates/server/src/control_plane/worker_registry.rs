@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use sekisho_endpoint::control;
+use sekisho_endpoint::remote::RemoteCall;
+use sekisho_endpoint::{Manner, RequestId, SessionInfo};
 use sekisho_net::ProtocolKind;
 use sekisho_net::WorkerCommand;
 use sekisho_net::memory_usage::MemoryUsage;
-use sekisho_net::query::{
-    InternalConnection, Peer, SessionFilter, SessionView, WorkerMetrics, WorkerQuery,
-};
+use sekisho_net::native::NativeQuery;
+use sekisho_net::query::{Peer, SessionFilter, SessionView, WorkerMetrics, WorkerQuery};
 use sekisho_net::session::ShutdownRequest;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
@@ -84,15 +85,44 @@ impl WorkerRegistry {
         answers.into_iter().any(|(_, is_here)| is_here)
     }
 
-    /// Hands an internal connection to one of the serving workers, in turn; returns whether there is one.
-    pub(super) fn connect(&self, visit: InternalConnection) -> bool {
+    /// The native sessions of all of them, with the names of the workers.
+    pub(super) async fn native_sessions(&self) -> Vec<(String, SessionInfo)> {
+        let list = |answer| WorkerQuery::Native(NativeQuery::List(answer));
+        let (answers, _) = self.ask(list).await;
+        let named = |(worker, all): (String, Vec<SessionInfo>)| {
+            all.into_iter().map(move |info| (worker.clone(), info)).collect::<Vec<_>>()
+        };
+        answers.into_iter().flat_map(named).collect()
+    }
+
+    /// Cancels requests of a native session, and returns how many; `None` when no worker has the session.
+    pub(super) async fn cancel_native(
+        &self,
+        session: u64,
+        request: Option<RequestId>,
+    ) -> Option<u64> {
+        let cancel = |answer| WorkerQuery::Native(NativeQuery::Cancel(session, request, answer));
+        let (answers, _) = self.ask(cancel).await;
+        answers.into_iter().find_map(|(_, answer)| answer)
+    }
+
+    /// Ends a native session; returns whether a worker has it.
+    pub(super) async fn shut_down_native(&self, session: u64, manner: Manner) -> bool {
+        let shut_down =
+            |answer| WorkerQuery::Native(NativeQuery::ShutDown(session, manner, answer));
+        let (answers, _) = self.ask(shut_down).await;
+        answers.into_iter().any(|(_, is_here)| is_here)
+    }
+
+    /// Hands a call to one of the serving workers, in turn; returns whether there is one.
+    pub(super) fn call(&self, call: RemoteCall) -> bool {
         let workers = self.workers.borrow();
         let at = self.next.replace(self.next.get().wrapping_add(1));
         let Some((_, commands)) = workers.get(at.checked_rem(self.serving.get()).unwrap_or(0))
         else {
             return false;
         };
-        commands.send(WorkerCommand::Answer(WorkerQuery::Connect(visit))).is_ok()
+        commands.send(WorkerCommand::Answer(WorkerQuery::Native(NativeQuery::Call(call)))).is_ok()
     }
 
     /// What they hold in memory, and how many workers did not answer in time.

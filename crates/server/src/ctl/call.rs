@@ -131,7 +131,7 @@ fn request(options: &Options, body: Vec<u8>) -> Result<Request, Failure> {
         method: options.method.clone().unwrap_or_default(),
         target: options.target.clone().unwrap_or_default(),
         fields: options.header.iter().map(field).collect::<Result<_, Failure>>()?,
-        body,
+        body: body.into(),
         address: options.address.clone().unwrap_or_default(),
     })
 }

@@ -122,3 +122,41 @@ fn the_memory_of_a_large_upload_is_shown() {
     drop(client);
     eventually("none", LONG, || of(&memory(&server), "upload memory") == (0, 0));
 }
+
+/// E4, O7: the body of a request that `http` makes for a native session is held once, and shown.
+#[test]
+fn the_bodies_of_internal_requests_are_held_once_and_shown() {
+    use prost::Message as _;
+    use sekisho_endpoint::http::{NUMBER, Request};
+    const BODIES: u64 = 24;
+    const BYTES: u64 = 900_000;
+    let site = http(
+        "limit_req_zone $request_uri zone=one:1m rate=1r/m;
+         server { listen 127.0.0.1:{port}; root {root}; client_max_body_size 0;
+         location / { limit_req zone=one burst=100; dav_methods PUT; } }",
+    );
+    let endpoint = "endpoint { listen unix:{dir}/s; http_addresses 127.0.0.1:{port}; }\n";
+    let server = Server::start_in(Tree::new(), BINARY, &format!("{endpoint}{site}"));
+    let put = |body: Vec<u8>| {
+        let (method, target) = ("PUT".to_owned(), "/a".to_owned());
+        Request { method, target, body: body.into(), ..Request::default() }.encode_to_vec()
+    };
+    // The first one has the place of its minute; the others wait.
+    let mut clients: Vec<_> = (0..4).map(|_| native(&server, "s", "putting")).collect();
+    clients[0].call(NUMBER, &put(b"x".to_vec())).expect("the first one");
+    let before = server.rss_bytes();
+    let body = put(vec![b'x'; BYTES as usize]);
+    let tickets: Vec<_> = (0..BODIES as usize)
+        .map(|at| clients[at % 4].request(NUMBER, &body).expect("made"))
+        .collect();
+    for client in &mut clients {
+        client.call(Echo::NUMBER, b"all is sent").expect("an echo");
+    }
+    eventually("they wait", LONG, || of(&memory(&server), "connections").0 == BODIES);
+    let held = of(&memory(&server), "native sessions").1;
+    assert!((BODIES * BYTES..BODIES * (BYTES + 200_000)).contains(&held), "{held} bytes are shown");
+    let grown = server.rss_bytes().saturating_sub(before);
+    assert!(grown < BODIES * BYTES * 3 / 2, "{grown} bytes for {BODIES} bodies of {BYTES}");
+    drop((clients, tickets));
+    eventually("all have gone", LONG, || of(&memory(&server), "native sessions").0 == 1);
+}

@@ -120,7 +120,8 @@ fn a_body_goes_through_a_program_while_its_answer_comes_back() {
     let server = site();
     let mut client = native(&server, "s", "web");
     let body = pattern(900_000);
-    let request = Request { method: "POST".to_owned(), body: body.clone(), ..get("/cgi-bin/cat") };
+    let request =
+        Request { method: "POST".to_owned(), body: body.clone().into(), ..get("/cgi-bin/cat") };
     let (head, answer, end) = ask_http(&mut client, &request);
     let head = head.expect("a head");
     assert!(head.fields.iter().any(|field| field.name == "X-Method" && field.value == b"POST"));

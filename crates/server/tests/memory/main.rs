@@ -197,7 +197,7 @@ fn native_sessions(form: Form) {
     };
     let asked = |target: &str, body: Vec<u8>| {
         let target = target.to_owned();
-        http::Request { target, body, ..http::Request::default() }.encode_to_vec()
+        http::Request { target, body: body.into(), ..http::Request::default() }.encode_to_vec()
     };
     let before = limited.server.rss_bytes();
     // The clients read neither files nor the answers to large bodies.

@@ -10,14 +10,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pace of one kind of lines.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LogPace {
+pub struct LogPace {
     next: Option<Moment>,
     unlogged: u64,
 }
 
 impl LogPace {
     /// There is cause for a line: whether it is written, and how many were not since the last one.
-    pub(super) fn may_log(&mut self, now: Moment) -> Option<u64> {
+    pub fn may_log(&mut self, now: Moment) -> Option<u64> {
         if self.next.is_some_and(|next| !next.is_due(now)) {
             self.unlogged += 1;
             return None;

@@ -1,0 +1,105 @@
+//! Writes into the error log what happens to native sessions: every end has its reason there (O6).
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Weak;
+
+use sekisho_config::Level;
+use sekisho_endpoint::{Bug, CloseReason, Code, Observer, Peer, RequestId};
+use sekisho_lifecycle::Moment;
+
+use super::log_pace::LogPace;
+use crate::worker::Worker;
+
+/// Where lines go, and what else an end means.
+pub trait NativeLog {
+    /// Writes a line.
+    fn log(&self, level: Level, session: Option<u64>, message: fmt::Arguments<'_>);
+    /// The time.
+    fn now(&self) -> Moment;
+    /// Memory was used, or is free again.
+    fn note_activity(&self);
+}
+
+/// The observer of an endpoint.
+#[derive(Debug)]
+pub struct SessionLogger<L> {
+    log: L,
+    /// How often a refusal is logged.
+    refusals: RefCell<LogPace>,
+}
+
+impl<L: NativeLog> SessionLogger<L> {
+    /// Writes there.
+    pub fn new(log: L) -> Self {
+        Self { log, refusals: RefCell::default() }
+    }
+}
+
+impl<L: NativeLog> Observer for SessionLogger<L> {
+    fn opened(&self, session: u64, label: &str, peer: &Peer) {
+        self.log.note_activity();
+        let message = format_args!("native session of {}, label \"{label}\"", shown_peer(peer));
+        self.log.log(Level::Debug, Some(session), message);
+    }
+
+    fn refused(&self, session: u64, peer: &Peer, code: Code, text: &str) {
+        let Some(unlogged) = self.refusals.borrow_mut().may_log(self.log.now()) else {
+            return;
+        };
+        let peer = shown_peer(peer);
+        let more = format!(", and {unlogged} more since the last such line");
+        let more = if unlogged > 0 { &more } else { "" };
+        let message = format_args!("native session of {peer} refused: {code}, {text}{more}");
+        self.log.log(Level::Warn, Some(session), message);
+    }
+
+    fn closed(&self, session: u64, peer: &Peer, reason: CloseReason) {
+        self.log.note_activity();
+        let message = format_args!("closed: {}, native, {}", reason.tag(), shown_peer(peer));
+        self.log.log(Level::Debug, Some(session), message);
+    }
+
+    fn bug(&self, session: u64, request: RequestId, bug: Bug) {
+        let what = match bug {
+            Bug::AnsweredWithOpenChannel => "answered while its channel was open",
+            Bug::DroppedUnanswered => "went without an answer",
+        };
+        let message = format_args!("a service {what}: request {request}");
+        self.log.log(Level::Error, Some(session), message);
+    }
+}
+
+/// A peer as people read it.
+pub fn shown_peer(peer: &Peer) -> String {
+    match peer {
+        Peer::Tcp(address) => address.to_string(),
+        Peer::Local { uid, pid: Some(pid) } => format!("uid {uid}, pid {pid}"),
+        Peer::Local { uid, pid: None } => format!("uid {uid}"),
+        Peer::Loopback => "this process".to_owned(),
+        Peer::Unknown => "unknown".to_owned(),
+    }
+}
+
+/// The log of the worker's configuration.
+#[derive(Debug)]
+pub(super) struct WorkerLog(pub(super) Weak<Worker>);
+
+impl NativeLog for WorkerLog {
+    fn log(&self, level: Level, session: Option<u64>, message: fmt::Arguments<'_>) {
+        let Some(worker) = self.0.upgrade() else { return };
+        if let Some(site) = worker.native.site().filter(|site| site.log.wants(level)) {
+            site.log.write(level, worker.clock.stamp(worker.clock.now()), session, message);
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.0.upgrade().map_or(Moment::ZERO, |worker| worker.clock.now())
+    }
+
+    fn note_activity(&self) {
+        if let Some(worker) = self.0.upgrade() {
+            worker.heap.note_activity();
+        }
+    }
+}

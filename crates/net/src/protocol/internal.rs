@@ -1,0 +1,232 @@
+//! A request that comes from within the process, as an engine with one request: its head and body are handed over as
+//! they are, and so is what is answered. What the caller does not take holds the handler back.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+use sekisho_http::refusal::Cause;
+use sekisho_http::target::is_host;
+use sekisho_http::{
+    BodyLength, Fields, Head, Known, Policy, Refusal, Response, Scratch, Sends, Status, Version,
+};
+use sekisho_lifecycle::stay::RequestId;
+use sekisho_lifecycle::{CloseReason, Stage, Step};
+
+use super::Event;
+
+/// The one request.
+const ID: RequestId = RequestId(1);
+/// The body is handed over in pieces of this size.
+const PIECE_BYTES: usize = 16 * 1024;
+/// So much of the answer may wait for the caller.
+const ROOM_BYTES: u64 = 64 * 1024;
+
+/// What the caller and the engine share.
+#[derive(Debug, Default)]
+pub(crate) struct InternalRequest {
+    pub(crate) method: Vec<u8>,
+    pub(crate) target: Vec<u8>,
+    pub(crate) fields: Fields,
+    /// The body, and how much of it has been taken.
+    pub(crate) body: prost::bytes::Bytes,
+    /// The head of the answer.
+    pub(crate) head: Option<(Status, Fields)>,
+    /// What has been answered and not taken.
+    pub(crate) out: Vec<u8>,
+    /// The answer is over; whether it is complete.
+    pub(crate) end: Option<bool>,
+    /// The caller has gone.
+    pub(crate) is_lost: bool,
+    pub(crate) reader: Option<Waker>,
+}
+
+/// The engine.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
+pub(crate) struct Internal {
+    request: Rc<RefCell<InternalRequest>>,
+    policy: Arc<Policy>,
+    stage: Stage,
+    body_bytes: u64,
+    is_told: bool,
+    is_loss_told: bool,
+    is_body_wanted: bool,
+    is_body_held: bool,
+    is_body_end_told: bool,
+    is_head: bool,
+}
+
+impl Internal {
+    pub(super) fn new(request: Rc<RefCell<InternalRequest>>, policy: Arc<Policy>) -> Self {
+        let (body_bytes, is_head) = {
+            let request = request.borrow();
+            (request.body.len() as u64, request.method == b"HEAD")
+        };
+        Self {
+            request,
+            policy,
+            stage: Stage::Open,
+            body_bytes,
+            is_told: false,
+            is_loss_told: false,
+            is_body_wanted: false,
+            is_body_held: false,
+            is_body_end_told: false,
+            is_head,
+        }
+    }
+
+    pub(super) const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        let has_body = self.is_body_wanted && !self.is_body_held && !self.is_body_end_told;
+        let is_lost = self.request.borrow().is_lost && !self.is_loss_told;
+        matches!(self.stage, Stage::Open) && (!self.is_told || is_lost || has_body)
+    }
+
+    pub(super) fn receive(&mut self, scratch: &mut Scratch) -> Step<Event> {
+        let step = |event| Step { taken: 0, event: Some(event) };
+        if !self.has_work() {
+            return Step::NOTHING;
+        }
+        let request = &mut *self.request.borrow_mut();
+        if request.is_lost && !self.is_loss_told {
+            self.is_loss_told = true;
+            if !std::mem::replace(&mut self.is_told, true) {
+                self.stage = Stage::Closed(CloseReason::PeerClosedEarly);
+                return Step::NOTHING;
+            }
+            return step(Event::ClientLost(ID));
+        }
+        if !std::mem::replace(&mut self.is_told, true) {
+            scratch.head.clear();
+            scratch.head.begin(&request.method, &request.target, Version::Http11);
+            request.fields.iter().for_each(|(name, value)| scratch.head.push(name, value));
+            return match fault(&scratch.head, &self.policy) {
+                None => step(Event::Request(ID)),
+                Some(cause) => step(Event::Refused(ID, cause.into())),
+            };
+        }
+        let piece = request.body.split_to(request.body.len().min(PIECE_BYTES));
+        if piece.is_empty() {
+            self.is_body_end_told = true;
+            return step(Event::BodyEnd(ID));
+        }
+        step(Event::Kept(ID, piece.to_vec()))
+    }
+
+    pub(super) fn refuse(&mut self) -> Event {
+        self.is_told = true;
+        Event::Refused(ID, Cause::TooManyConnections.into())
+    }
+
+    pub(super) const fn request_body(&self) -> (bool, Option<u64>) {
+        (self.body_bytes > 0, Some(self.body_bytes))
+    }
+
+    pub(super) fn take_body(&mut self, max: Option<u64>) -> Result<(), Refusal> {
+        if max.is_some_and(|max| self.body_bytes > max) {
+            self.request.borrow_mut().body.clear();
+            return Err(Cause::BodyTooLarge.into());
+        }
+        self.is_body_wanted = true;
+        Ok(())
+    }
+
+    pub(super) const fn hold_body(&mut self, is_held: bool) {
+        self.is_body_held = is_held;
+    }
+
+    pub(super) fn respond(&self, response: &Response<'_>) -> Sends {
+        let mut fields = response.fields.clone();
+        let sends = match response.length {
+            _ if response.status.is_bodyless() => Sends::Nothing,
+            BodyLength::Empty | BodyLength::Known(0) => {
+                fields.push_number("Content-Length", 0);
+                Sends::Nothing
+            }
+            BodyLength::Known(length) => {
+                fields.push_number("Content-Length", length);
+                if self.is_head { Sends::Nothing } else { Sends::Exactly(length) }
+            }
+            BodyLength::Unknown if self.is_head => Sends::Nothing,
+            BodyLength::Unknown => Sends::Stream,
+        };
+        self.change(|request| request.head = Some((response.status, fields)));
+        sends
+    }
+
+    pub(super) fn body_allowance(&self) -> u64 {
+        ROOM_BYTES.saturating_sub(self.request.borrow().out.len() as u64)
+    }
+
+    pub(super) fn body(&self, bytes: &[u8]) {
+        if !self.is_head {
+            self.change(|request| request.out.extend_from_slice(bytes));
+        }
+    }
+
+    pub(super) fn finish(&mut self) {
+        self.end(true, CloseReason::ClientAsked);
+    }
+
+    pub(super) fn abort(&mut self, reason: CloseReason) {
+        self.end(false, reason);
+    }
+
+    fn end(&mut self, is_complete: bool, reason: CloseReason) {
+        if let Stage::Open = self.stage {
+            self.stage = Stage::Closed(reason);
+            self.change(|request| request.end = Some(is_complete));
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut InternalRequest)) {
+        let mut request = self.request.borrow_mut();
+        change(&mut request);
+        let reader = request.reader.take();
+        drop(request);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+}
+
+/// What a parser would refuse: method, target, names and values are in order, or there would be no request.
+fn fault(head: &Head, policy: &Policy) -> Option<Cause> {
+    let line = head.method_name().len() + head.target().len() + " HTTP/1.1 \r\n".len();
+    if line > policy.line_bytes_max {
+        return Some(Cause::LineTooLong);
+    }
+    let (mut count, mut bytes) = (0, line);
+    for (name, value) in head.fields() {
+        let field = name.len() + value.len() + ": \r\n".len();
+        if field > policy.field_bytes_max {
+            return Some(Cause::FieldTooLong);
+        }
+        (count, bytes) = (count + 1, bytes + field);
+    }
+    if bytes > policy.head_bytes_max {
+        return Some(Cause::HeadTooLarge);
+    }
+    if count > policy.fields_max {
+        return Some(Cause::TooManyFields);
+    }
+    let mut hosts = head.all_known(Known::Host);
+    match (hosts.next(), hosts.next()) {
+        (Some(_), Some(_)) => Some(Cause::HostRepeated),
+        (Some(host), None) if !is_host(host) => Some(Cause::HostInvalid),
+        _ => head.repeats_single_field().then_some(Cause::FieldRepeated),
+    }
+}
+
+impl Drop for Internal {
+    fn drop(&mut self) {
+        // A turn that panicked, or a worker that ends.
+        self.end(false, CloseReason::Panicked);
+    }
+}

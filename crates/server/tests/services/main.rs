@@ -1,0 +1,222 @@
+//! One contract for services, whatever the way to them (E1, E9): the same rows over HTTP/1, HTTP/2 and native sessions.
+//! This program is the server, too: when it is started with a configuration, it serves with the services of
+//! `services.rs`.
+#![forbid(unsafe_code)]
+
+mod services;
+mod ways;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use sekisho::Code;
+use sekisho_testkit::{Server, Tree, eventually, have, run};
+
+use services::{BLOCK, COUNT, FORGET, KV, PANIC, PATIENT, SUM};
+use ways::{Http1, Http2, NativeIpc, NativeTcp, NativeUnix, Outcome, Way};
+
+/// Longer than anything takes that is going to happen at all, on a loaded machine too.
+const LONG: Duration = Duration::from_mins(1);
+
+const CONFIG: &str = "worker_processes 2;
+    error_log {dir}/error.log debug;
+    events {}
+    endpoint { listen 127.0.0.1:{port2}; listen unix:{dir}/s; listen unix:{dir}/m ipc; }
+    http {
+        access_log {dir}/access.log;
+        server {
+            listen 127.0.0.1:{port}; http2 on; client_max_body_size 4m;
+            location /echo/ { service echo; }
+            location /kv/ { service kv; }
+            location /count/ { service count; }
+            location /forget/ { service forget; }
+            location /panic/ { service panic; }
+            location /block/ { service block; }
+            location /patient/ { service patient; }
+            location /sum/ { service sum; client_max_body_size 64m; }
+        }
+    }";
+
+const ECHO: (u32, &str) = (sekisho_endpoint::Echo::NUMBER, "echo");
+
+fn failed(outcome: &Outcome) -> u32 {
+    outcome.answer.as_ref().expect_err("an error").0
+}
+
+/// E9: what was sent comes back, in every size.
+fn echo(server: &Server, way: &dyn Way) {
+    for length in [0, 1, 100, 4096, 100_000, 1 << 20] {
+        let body: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        let came = way.call(server, ECHO, &body).result();
+        assert!(came == body, "{length} bytes, and {} came", came.len());
+    }
+}
+
+/// E1: one store for all ways and workers; records, and the answer behind them.
+fn one_store(server: &Server, way: &dyn Way) {
+    let kv = |text: String| way.call(server, (KV, "kv"), text.as_bytes());
+    let own = way.name().replace(' ', "-");
+    assert_eq!(kv(format!("put all-{own} 1")).result(), b"");
+    for number in 0..5 {
+        assert_eq!(kv(format!("put {own}-{number} v{number}")).result(), b"");
+    }
+    assert_eq!(kv(format!("get {own}-3")).result(), b"v3");
+    let Outcome { records, answer } = kv(format!("scan {own}-"));
+    let expected: Vec<_> = (0..5).map(|at| format!("{own}-{at}=v{at}").into_bytes()).collect();
+    assert_eq!((records, answer), (expected, Ok(b"5".to_vec())));
+    let missing = kv("get nothing".to_owned());
+    let text = "there is no such key".to_owned();
+    assert_eq!(missing.answer, Err((Code::IllegalState.number(), text)));
+    assert_eq!(failed(&kv("dance".to_owned())), Code::InvalidRequest.number());
+}
+
+/// E1: more records than there is room for wait; each comes once, in order.
+fn many_records(server: &Server, way: &dyn Way) {
+    for (count, size) in [(0, 0), (1, 0), (3000, 1), (300, 5000), (20, 60_000)] {
+        let asked = format!("{count} {size}");
+        let Outcome { records, answer } = way.call(server, (COUNT, "count"), asked.as_bytes());
+        assert_eq!(answer, Ok(b"done".to_vec()), "{asked}");
+        assert_eq!(records.len(), count, "{asked}");
+        let is_right = |(at, record): (usize, &Vec<u8>)| *record == vec![at as u8; size];
+        assert!(records.iter().enumerate().all(is_right), "{asked}");
+    }
+    let Outcome { records, answer } = way.call(server, (COUNT, "count"), b"7 10 then fail");
+    assert_eq!((records.len(), answer.expect_err("it fails").0), (7, Code::IoError.number()));
+}
+
+/// L32: a service that gives no answer has given one.
+fn no_answer_is_one(server: &Server, way: &dyn Way) {
+    for service in [(FORGET, "forget"), (PANIC, "panic")] {
+        let outcome = way.call(server, service, b"x");
+        assert_eq!(failed(&outcome), Code::Unknown.number(), "{service:?}");
+    }
+}
+
+/// E1: what blocks is done elsewhere, and its result is the answer.
+fn blocking(server: &Server, way: &dyn Way) {
+    assert_eq!(way.call(server, (BLOCK, "block"), b"abc").result(), b"cba");
+    let outcome = way.call(server, (BLOCK, "block"), b"fail");
+    assert_eq!(failed(&outcome), Code::OperationDenied.number());
+}
+
+/// L12, C6: a client that goes away cancels its call.
+fn leaving_cancels(server: &Server, way: &dyn Way) {
+    let key = format!("left-{}", way.name().replace(' ', "-"));
+    let state = || {
+        let outcome = Http1.call(server, (KV, "kv"), format!("get {key}").as_bytes());
+        outcome.answer.unwrap_or_default()
+    };
+    way.leave(server, (PATIENT, "patient"), key.as_bytes(), &|| {
+        eventually("the call", LONG, || state() == b"waits");
+    });
+    eventually("its cancel", LONG, || state() == b"cancelled");
+}
+
+/// E4: a service that takes a stream gets all of it.
+fn streams(server: &Server, way: &dyn Way) {
+    for length in [0, 1, 1 << 20] {
+        let body = vec![7; length];
+        let came = way.call(server, (SUM, "sum"), &body).result();
+        assert_eq!(came, length.to_string().into_bytes());
+    }
+}
+
+/// What only HTTP has: statuses, plain bodies, bodies larger than any frame, methods, logs.
+fn http_alone(server: &Server, _: &dyn Way) {
+    let mut client = server.connect();
+    let plain = client.request_with_body("POST", "/kv/", "", b"put plain 7");
+    assert_eq!((plain.status, plain.body.len()), (200, 0));
+    let got = client.request_with_body("POST", "/kv/", "", b"get plain");
+    assert_eq!((got.status, got.text().as_str()), (200, "7"));
+    assert_eq!(got.field("content-type"), Some("application/octet-stream"));
+    let failed = client.request_with_body("POST", "/kv/", "", b"dance");
+    assert_eq!((failed.status, failed.text().as_str()), (400, "get, put or scan is wanted"));
+    assert_eq!(failed.field("sekisho-error"), Some("INVALID_REQUEST"));
+    let records = client.request_with_body("POST", "/count/", "", b"3 2");
+    assert_eq!(records.body, [0, 0, 1, 1, 2, 2], "one after the other");
+    assert_eq!(client.get("/echo/").status, 200);
+    let large = vec![9; 20 << 20];
+    let sum = client.request_with_body("POST", "/sum/", "", &large);
+    assert_eq!(sum.text(), large.len().to_string(), "a stream has no bound of its own");
+    let refused = server.connect().request_with_body("POST", "/echo/", "", &large);
+    assert_eq!(refused.status, 413);
+    // A response that cannot be completed does not look complete (C5).
+    let mut cut = server.connect();
+    cut.send("POST /count/ HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n3 2 then fail");
+    assert!(cut.try_read_response(false).is_err());
+    eventually("the log", LONG, || server.log("access.log").contains("POST /kv/"));
+}
+
+/// A stock gRPC client, from the Python package index: unary calls, server streams, statuses, deadlines and cancel.
+fn grpc(server: &Server, _: &dyn Way) {
+    let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/grpcio");
+    let python = format!("{folder}/bin/python");
+    let is_there = |python: &str| {
+        std::path::Path::new(python).exists()
+            && run(python, &["-c", "import grpc"], LONG).code() == 0
+    };
+    if !is_there(&python) {
+        if !have("python3") {
+            return println!("skipped: there is no python3");
+        }
+        run("python3", &["-m", "venv", folder], LONG);
+        let pip = run(&python, &["-m", "pip", "install", "-q", "grpcio"], 5 * LONG);
+        if !is_there(&python) {
+            return println!("skipped: grpcio cannot be installed: {}", pip.stderr);
+        }
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/services/stock_client.py");
+    let done = run(&python, &[script, &server.address().to_string()], LONG);
+    assert_eq!(done.code(), 0, "{}{}", done.stdout, done.stderr);
+    print!("{}", done.stdout);
+}
+
+type Check = fn(&Server, &dyn Way);
+type Row = (&'static str, Check);
+
+const ROWS: [Row; 7] = [
+    ("what_was_sent_comes_back", echo),
+    ("one_store_for_all_ways", one_store),
+    ("records_come_once_and_in_order", many_records),
+    ("no_answer_is_one", no_answer_is_one),
+    ("what_blocks_is_done_elsewhere", blocking),
+    ("a_client_that_goes_away_cancels", leaving_cancels),
+    ("a_stream_is_taken_whole", streams),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|word| word == "-c") {
+        return sekisho::run(services::factory());
+    }
+    let filter = arguments.iter().find(|word| !word.starts_with('-'));
+    let ways: [&dyn Way; 5] = [&Http1, &Http2, &NativeTcp, &NativeUnix, &NativeIpc];
+    let mut all: Vec<(String, &dyn Way, Check)> = Vec::new();
+    for (name, row) in ROWS {
+        all.extend(ways.iter().map(|way| (format!("{name} over {}", way.name()), *way, row)));
+    }
+    all.push(("what_only_http_has".to_owned(), &Http1, http_alone));
+    all.push(("a_stock_grpc_client".to_owned(), &Http2, grpc));
+    all.retain(|(name, ..)| filter.is_none_or(|filter| name.contains(filter.as_str())));
+    if arguments.iter().any(|word| word == "--list") {
+        for (name, ..) in &all {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let own = std::env::current_exe().expect("this program");
+    let server = Server::start_in(Tree::new(), own.to_str().expect("a path"), CONFIG);
+    let mut failures = 0;
+    for (name, way, row) in &all {
+        let outcome = catch_unwind(AssertUnwindSafe(|| row(&server, *way)));
+        println!("test {name} ... {}", if outcome.is_ok() { "ok" } else { "FAILED" });
+        failures += usize::from(outcome.is_err());
+    }
+    println!("\ntest result: {} passed; {failures} failed", all.len() - failures);
+    if failures > 0 {
+        println!("{}", server.log("error.log"));
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
