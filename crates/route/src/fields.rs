@@ -41,7 +41,8 @@ pub fn added_fields(
         let (now, expires) = (request.wall.unix_secs, &settings.expires);
         // Another server's answer says it itself.
         let is_said = modified.is_none() && !matches!(expires, Expires::Off);
-        let said_by_field = out.get("last-modified").filter(|_| is_said).and_then(date::parse);
+        let said_by_field =
+            if is_said { out.get("last-modified").and_then(date::parse) } else { None };
         let modified = modified.or(said_by_field);
         match expires {
             Expires::By(value) => push_expires(&said(value, false, out), now, modified, out),
