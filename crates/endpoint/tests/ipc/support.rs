@@ -24,9 +24,11 @@ use tokio::sync::oneshot;
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    // The first runtime of a process opens what all of them share.
+    let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // The first runtime of a process opens what all of them share. Made while alone: its own descriptors must not be
+    // counted by another test.
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    alone
 }
 
 /// Writes records until the client wants no more.
