@@ -161,6 +161,28 @@ pub fn header(out: &mut Vec<u8>, len: usize, kind: Kind, flags: u8, stream: u32)
     out.extend_from_slice(&Header { len: len as u32, kind, flags, stream }.to_bytes());
 }
 
+/// Ends a header block whose HEADERS frame begins at `at`: its length is written there, or it goes on in CONTINUATION frames
+/// where it is longer than a frame of the peer may be.
+pub(crate) fn close_block(out: &mut Vec<u8>, at: usize, len_max: usize, flags: u8, stream: u32) {
+    let len = out.len() - at - HEADER_BYTES;
+    if len <= len_max {
+        out[at..at + 3].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
+        return;
+    }
+    let block = out.split_off(at + HEADER_BYTES);
+    out.truncate(at);
+    let many = block.len().div_ceil(len_max);
+    for (piece, at) in block.chunks(len_max).zip(1..) {
+        let end = if at == many { flag::END_HEADERS } else { 0 };
+        let (kind, flags) = match at {
+            1 => (Kind::Headers, flags | end),
+            _ => (Kind::Continuation, end),
+        };
+        header(out, piece.len(), kind, flags, stream);
+        out.extend_from_slice(piece);
+    }
+}
+
 /// Writes RST_STREAM.
 pub fn rst_stream(out: &mut Vec<u8>, stream: u32, code: u32) {
     header(out, 4, Kind::RstStream, 0, stream);

@@ -6,7 +6,7 @@ use sekisho_http::upstream::{Request, RequestBody, RequestFault, is_hop_by_hop};
 use sekisho_http::{Fields, Version};
 
 use super::{Client, Output};
-use crate::frame::{self, HEADER_BYTES, Kind, flag};
+use crate::frame::{self, Kind, flag};
 use crate::request::{is_token_byte, is_value_byte};
 
 /// Everything that could make two readers of the request differ; its authority.
@@ -74,24 +74,7 @@ impl Client {
             lower.make_ascii_lowercase();
             self.encoder.request_field(&lower, value.trim_ascii(), out);
         }
-        let len = out.len() - at - HEADER_BYTES;
-        let len_max = self.peer_frame_bytes_max as usize;
-        if len <= len_max {
-            out[at..at + 3].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
-            return;
-        }
-        let block = out.split_off(at + HEADER_BYTES);
-        out.truncate(at);
-        let many = block.len().div_ceil(len_max);
-        for (piece, at) in block.chunks(len_max).zip(1..) {
-            let end = if at == many { flag::END_HEADERS } else { 0 };
-            let (kind, flags) = match at {
-                1 => (Kind::Headers, flags | end),
-                _ => (Kind::Continuation, end),
-            };
-            frame::header(out, piece.len(), kind, flags, self.stream);
-            out.extend_from_slice(piece);
-        }
+        frame::close_block(out, at, self.peer_frame_bytes_max as usize, flags, self.stream);
     }
 }
 

@@ -388,24 +388,7 @@ impl Http2 {
         frame::header(out, 0, Kind::Headers, flags | flag::END_HEADERS, id.number);
         self.encoder.begin(out);
         encode(self, out);
-        let len = out.len() - at - HEADER_BYTES;
-        let len_max = self.peer_frame_bytes_max as usize;
-        if len <= len_max {
-            out[at..at + 3].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
-            return;
-        }
-        let block = out.split_off(at + HEADER_BYTES);
-        out.truncate(at);
-        let many = block.len().div_ceil(len_max);
-        for (piece, at) in block.chunks(len_max).zip(1..) {
-            let end = if at == many { flag::END_HEADERS } else { 0 };
-            let (kind, flags) = match at {
-                1 => (Kind::Headers, flags | end),
-                _ => (Kind::Continuation, end),
-            };
-            frame::header(out, piece.len(), kind, flags, id.number);
-            out.extend_from_slice(piece);
-        }
+        frame::close_block(out, at, self.peer_frame_bytes_max as usize, flags, id.number);
     }
 
     /// Writes a field of a response, unless it is not allowed there.
