@@ -3,6 +3,7 @@
 //! One future, written by hand: a request is read, answered and written in one turn, with one write for all
 //! that a turn made, and no task or channel between the socket and the service.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::io::ErrorKind;
@@ -17,11 +18,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Share, Stage};
 use sekisho_native::{Code, Event};
-use sekisho_service::{Held, OverBudget, Request, Response, SMALL_BODY_BYTES};
+use sekisho_service::{BodyStream, Held, OverBudget, Request, Response, SMALL_BODY_BYTES};
 use tokio::time::{Instant, Sleep};
 
 use crate::endpoint::Endpoint;
 use crate::greetings::{GreetingPlace, Greetings};
+use crate::inbound::Inbound;
 use crate::session::{Session, State};
 use crate::stream::Stream;
 use crate::working::{Rest, Working, beside};
@@ -43,8 +45,8 @@ const KEEP_IDLE_BYTES: usize = 16 * 1024;
 /// A peer's connection, as a future that ends when the session has.
 #[must_use = "a connection does nothing unless it is polled"]
 pub struct Connection<S> {
-    endpoint: Rc<Endpoint>,
-    session: Rc<Session>,
+    pub(crate) endpoint: Rc<Endpoint>,
+    pub(crate) session: Rc<Session>,
     /// Gone when the transport is.
     stream: Option<S>,
     /// Where peers wait that have not sent their greeting, and the place of this one there.
@@ -60,11 +62,13 @@ pub struct Connection<S> {
     /// What waits to leave is taken from the budget as far as that has it: it was written already.
     out_share: Option<Share>,
     /// What has come of a request so far, and what is held for it.
-    body: Vec<u8>,
-    body_held: Option<Held>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) body_held: Option<Held>,
     /// There was no memory for it: the rest is thrown away.
-    is_body_over: bool,
+    pub(crate) is_body_over: bool,
     works: FuturesUnordered<Working>,
+    /// The bodies of requests that are on their way.
+    pub(crate) inbound: HashMap<RequestId, Inbound>,
     sleep: Option<Pin<Box<Sleep>>>,
     /// The timer has a waker and a time.
     is_armed: bool,
@@ -102,6 +106,7 @@ impl<S: Stream> Connection<S> {
             body_held: None,
             is_body_over: false,
             works: FuturesUnordered::new(),
+            inbound: HashMap::new(),
             sleep: None,
             is_armed: false,
             is_shut: false,
@@ -116,6 +121,7 @@ impl<S: Stream> Connection<S> {
         loop {
             let mut has_moved = self.feed(now, &mut steps_left);
             has_moved |= self.work(cx);
+            self.note_bodies(now);
             has_moved |= self.flush(cx, now);
             self.follow_stage(cx);
             if steps_left == 0 || self.session.turn.is_spent() {
@@ -174,21 +180,35 @@ impl<S: Stream> Connection<S> {
                 }
             }
             Event::Piece(range) => self.gather(absolute(range)),
-            Event::Request { id, service, body } => {
+            Event::Request { id, service, with, body } => {
                 self.gather(absolute(body));
                 let (whole, held) = (std::mem::take(&mut self.body), self.body_held.take());
                 if std::mem::take(&mut self.is_body_over) {
                     self.refuse(id);
+                } else if let Some(with) = with {
+                    self.start_with(id, service, &with, whole, held);
                 } else {
-                    self.start(id, service, whole, held);
+                    self.start(self.response(id, held), (id, service), None, whole, None);
                 }
+            }
+            Event::Data { id, body } => {
+                self.gather(absolute(body));
+                self.take_part(id);
+            }
+            Event::DataEnded(id) => self.end_body(id),
+            Event::Discarded => {
+                self.drop_body();
+                self.is_body_over = false;
             }
             Event::Refused(_) => {
                 self.drop_body();
                 self.is_body_over = false;
                 self.endpoint.count(|counters| counters.refused += 1);
             }
-            Event::Cancelled(id, cause) => self.session.tell(id, Some(cause)),
+            Event::Cancelled(id, cause) => {
+                self.cut_body(id, now);
+                self.session.tell(id, Some(cause));
+            }
             Event::ChannelMoved(id) => self.session.tell(id, None),
             Event::Bug(id, bug) => self.endpoint.bug(self.session.id, id, bug),
         }
@@ -223,12 +243,12 @@ impl<S: Stream> Connection<S> {
         (self.body, self.body_held) = (Vec::new(), None);
     }
 
-    fn response(&self, id: RequestId, held: Option<Held>) -> Response {
+    pub(crate) fn response(&self, id: RequestId, held: Option<Held>) -> Response {
         Response::new(Rc::<Session>::clone(&self.session), id, held)
     }
 
     /// Answers a request for whose body there was no memory (E4).
-    fn refuse(&self, id: RequestId) {
+    pub(crate) fn refuse(&self, id: RequestId) {
         self.endpoint.count(|counters| counters.refused += 1);
         let response = self.response(id, None);
         // A request that has just come in has no answer yet.
@@ -236,17 +256,27 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Calls the service that a request is for.
-    fn start(&mut self, id: RequestId, service: u32, body: Vec<u8>, held: Option<Held>) {
+    pub(crate) fn start(
+        &mut self,
+        response: Response,
+        (id, service): (RequestId, u32),
+        deadline: Option<Moment>,
+        body: Vec<u8>,
+        stream: Option<BodyStream>,
+    ) {
         self.endpoint.count(|counters| counters.requests += 1);
         self.session.requests.update(|count| count + 1);
-        let response = self.response(id, held);
         let Some(found) = self.endpoint.services.find(service) else {
             let text = format!("there is no service {service}");
             // A request that has just come in has no answer yet.
             let _ = response.error(Code::ServiceNotFound, &text);
             return;
         };
-        let request = Request::new(&self.session.caller(), id, service, body);
+        let mut request =
+            Request::new(&self.session.caller(), id, service, body).with_deadline(deadline);
+        if let Some(stream) = stream {
+            request = request.with_stream(stream);
+        }
         self.endpoint.heartbeat.note_service(service);
         // A service that panics has dropped its handles, which is an answer (L32); the session goes on.
         match catch_unwind(AssertUnwindSafe(|| found.call(request, response))) {
@@ -510,6 +540,7 @@ impl<S> Drop for Connection<S> {
         }
         // Handlers that are dropped drop their handles.
         self.works.clear();
+        self.inbound.clear();
         loop {
             let event = self.session.state.borrow_mut().engine.next_event();
             match event {

@@ -34,6 +34,7 @@ mod echo;
 mod endpoint;
 mod greetings;
 pub mod http;
+mod inbound;
 pub mod ipc;
 pub mod loopback;
 mod observer;
@@ -44,9 +45,9 @@ mod watchdog;
 mod working;
 
 pub use admission::{Authenticator, OwnUser, SessionSlots};
-pub use client::{Call, Client};
+pub use client::{Call, Client, Upload};
 pub use connection::Connection;
-pub use core::{CallError, Options};
+pub use core::{CallError, NewRequest, Options};
 pub use echo::Echo;
 pub use endpoint::{Config, Counters, Endpoint, FindError};
 pub use observer::{Observer, Silent};
@@ -60,5 +61,5 @@ pub use sekisho_native::{Greeting, Policy};
 pub use sekisho_service::{
     AcquireError, Answer, AnswerError, BlockingWork, BodyLost, BodyStream, Caller, Channel, Code,
     DuplicateService, Held, HttpHead, OverBudget, Peer, Request, Response, Service, Services, Work,
-    WriteError, service_fn,
+    WriteError, service_fn, stream_service_fn,
 };

@@ -290,20 +290,27 @@ impl ResponseSink for Session {
         self.command(|engine, scratch, now| engine.acquire_channel(id, scratch, now))
     }
 
-    fn write(&self, id: RequestId, record: &[u8]) -> Result<Written, WriteError> {
-        self.command(|engine, scratch, now| engine.write(id, record, scratch, now))
+    fn add_channel(&self, id: RequestId) -> Result<u8, AcquireError> {
+        self.command(|engine, scratch, now| engine.add_channel(id, scratch, now))
     }
 
-    fn release_channel(&self, id: RequestId) {
-        self.command(|engine, scratch, now| engine.release_channel(id, scratch, now));
+    fn write(&self, id: RequestId, channel: u8, record: &[u8]) -> Result<Written, WriteError> {
+        self.command(|engine, scratch, now| engine.write(id, channel, record, scratch, now))
+    }
+
+    fn release_channel(&self, id: RequestId, channel: u8) {
+        self.command(|engine, scratch, now| match channel {
+            0 => _ = engine.release_channel(id, scratch, now),
+            _ => engine.release_side_channel(id, channel, scratch, now),
+        });
     }
 
     fn record_bytes_max(&self) -> usize {
         self.state.borrow().engine.agreed().record_bytes_max() as usize
     }
 
-    fn is_wanted(&self, id: RequestId) -> bool {
-        self.state.borrow().engine.is_wanted(id)
+    fn is_wanted(&self, id: RequestId, channel: u8) -> bool {
+        self.state.borrow().engine.is_wanted(id, channel)
     }
 
     fn is_cancelled(&self, id: RequestId) -> bool {

@@ -9,6 +9,7 @@ mod clients;
 mod deadlines;
 mod flood;
 mod limits;
+mod newer;
 mod one_waker;
 mod operator;
 mod requests;

@@ -2,6 +2,7 @@
 
 mod cuts;
 mod many;
+mod newer;
 mod session;
 #[expect(unreachable_pub, reason = "the fuzz targets use it as well")]
 mod shell;

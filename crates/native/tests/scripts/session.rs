@@ -13,20 +13,20 @@ use sekisho_native::policy::PROGRESS_BYTES;
 use sekisho_native::server::{AcquireError, AnswerError, WriteError, Written};
 use sekisho_native::{Code, Event, Policy, Scratch, Server};
 
-struct Peer {
-    engine: Server,
-    scratch: Scratch,
-    now: Moment,
+pub(crate) struct Peer {
+    pub(crate) engine: Server,
+    pub(crate) scratch: Scratch,
+    pub(crate) now: Moment,
     inbox: Vec<u8>,
-    events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
 }
 
-fn at(seconds: u64) -> Moment {
+pub(crate) fn at(seconds: u64) -> Moment {
     Moment::from_millis(seconds * 1000)
 }
 
 impl Peer {
-    fn new(change: impl FnOnce(&mut Policy)) -> Self {
+    pub(crate) fn new(change: impl FnOnce(&mut Policy)) -> Self {
         let mut policy = Policy::default();
         change(&mut policy);
         let engine = Server::new(Arc::new(policy), Moment::ZERO);
@@ -35,16 +35,21 @@ impl Peer {
     }
 
     /// A session that is open, with its `WELCOME` sent.
-    fn open(change: impl FnOnce(&mut Policy)) -> Self {
+    pub(crate) fn open(change: impl FnOnce(&mut Policy)) -> Self {
+        Self::open_with(&Hello { major: 1, ..Hello::default() }, change)
+    }
+
+    /// The same after this handshake.
+    pub(crate) fn open_with(hello: &Hello, change: impl FnOnce(&mut Policy)) -> Self {
         let mut peer = Self::new(change);
-        peer.says(Kind::Hello, 0, &Hello { major: 1, ..Hello::default() });
+        peer.says(Kind::Hello, 0, hello);
         peer.engine.admit(1, &mut peer.scratch, peer.now);
         assert_eq!(peer.hears()[0].0.kind, Kind::Welcome);
         peer.events.clear();
         peer
     }
 
-    fn sends(&mut self, bytes: &[u8]) {
+    pub(crate) fn sends(&mut self, bytes: &[u8]) {
         self.inbox.extend_from_slice(bytes);
         loop {
             let step = self.engine.receive(&self.inbox, &mut self.scratch, self.now);
@@ -57,19 +62,19 @@ impl Peer {
         }
     }
 
-    fn says(&mut self, kind: Kind, slot: u16, message: &impl Message) {
+    pub(crate) fn says(&mut self, kind: Kind, slot: u16, message: &impl Message) {
         let mut wire = Vec::new();
         message::write(&mut wire, kind, slot, message);
         self.sends(&wire);
     }
 
-    fn bare(&mut self, kind: Kind, slot: u16, word: u32) {
+    pub(crate) fn bare(&mut self, kind: Kind, slot: u16, word: u32) {
         let mut wire = Vec::new();
         Head { word, ..Head::of_slot(kind, slot) }.write(&mut wire);
         self.sends(&wire);
     }
 
-    fn asks(&mut self, slot: u16) -> Option<RequestId> {
+    pub(crate) fn asks(&mut self, slot: u16) -> Option<RequestId> {
         let mut wire = Vec::new();
         frame::write(&mut wire, Head { word: 5, ..Head::of_slot(Kind::Request, slot) }, b"body");
         self.sends(&wire);
@@ -80,7 +85,7 @@ impl Peer {
     }
 
     /// Takes all output, as frames.
-    fn hears(&mut self) -> Vec<(Head, Vec<u8>)> {
+    pub(crate) fn hears(&mut self) -> Vec<(Head, Vec<u8>)> {
         self.sends(&[]);
         let moved = self.scratch.out.len() as u64;
         let mut wire = std::mem::take(&mut self.scratch.out);
@@ -96,19 +101,19 @@ impl Peer {
         frames
     }
 
-    fn kinds(&mut self) -> Vec<Kind> {
+    pub(crate) fn kinds(&mut self) -> Vec<Kind> {
         self.hears().into_iter().map(|(head, _)| head.kind).collect()
     }
 
     /// The code of the `BYE` that must be next.
-    fn bye(&mut self) -> Bye {
+    pub(crate) fn bye(&mut self) -> Bye {
         let frames = self.hears();
         let (head, payload) = frames.last().expect("a last word");
         assert_eq!(head.kind, Kind::Bye);
         Bye::decode(&payload[..]).expect("it can be read")
     }
 
-    fn wait_until(&mut self, moment: Moment) {
+    pub(crate) fn wait_until(&mut self, moment: Moment) {
         self.now = moment;
         let event = self.engine.expire(moment);
         self.events.extend(event);
@@ -295,7 +300,7 @@ fn grace_waits_for_channels_until_its_deadline_and_then_is_force() {
     let id = peer.asks(0).expect("admitted");
     let (engine, scratch) = (&mut peer.engine, &mut peer.scratch);
     assert_eq!(engine.acquire_channel(id, scratch, peer.now), Ok(()));
-    assert_eq!(engine.write(id, b"record", scratch, peer.now), Ok(Written::Sent));
+    assert_eq!(engine.write(id, 0, b"record", scratch, peer.now), Ok(Written::Sent));
     assert!(engine.release_channel(id, scratch, peer.now));
     assert_eq!(engine.result(id, b"done", scratch, peer.now), Ok(()));
     engine.handle_dropped(id, scratch, peer.now);
@@ -329,7 +334,7 @@ fn producer_that_waits() -> (Peer, RequestId) {
 
 fn writes(peer: &mut Peer, id: RequestId) -> Written {
     let record = [7; 900];
-    peer.engine.write(id, &record, &mut peer.scratch, peer.now).expect("an open channel")
+    peer.engine.write(id, 0, &record, &mut peer.scratch, peer.now).expect("an open channel")
 }
 
 fn drain_deadline(peer: &Peer) -> Option<Moment> {
@@ -438,7 +443,7 @@ fn a_slow_reader_slows_its_producer_and_credit_is_not_believed_beyond_the_window
     let id = peer.asks(0).expect("admitted");
     peer.engine.acquire_channel(id, &mut peer.scratch, peer.now).expect("a channel");
     let write = |peer: &mut Peer, len: usize| {
-        peer.engine.write(id, &vec![0; len], &mut peer.scratch, peer.now)
+        peer.engine.write(id, 0, &vec![0; len], &mut peer.scratch, peer.now)
     };
     assert_eq!(write(&mut peer, 89), Err(WriteError::TooLarge));
     assert_eq!(write(&mut peer, 38), Ok(Written::Sent));
@@ -465,7 +470,7 @@ fn whoever_does_not_read_holds_the_producers_of_all_its_channels_back() {
     }
     peer.hears();
     let write = |peer: &mut Peer, id| {
-        peer.engine.write(id, &[0; 100], &mut peer.scratch, peer.now).expect("it is open")
+        peer.engine.write(id, 0, &[0; 100], &mut peer.scratch, peer.now).expect("it is open")
     };
     for id in ids {
         assert_eq!(write(&mut peer, id), Written::Sent);
