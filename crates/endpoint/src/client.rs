@@ -65,6 +65,16 @@ impl<S: Stream> Client<S> {
         lock(&self.shared).core.welcome.as_ref().map_or(0, |welcome| welcome.session)
     }
 
+    /// Whether the session is known to be over.
+    pub fn is_over(&self) -> bool {
+        let mut shared = lock(&self.shared);
+        if shared.core.end.is_none() && shared.driver.is_none() {
+            // No call reads: what the server said meanwhile is looked at.
+            shared.look();
+        }
+        shared.core.end.is_some()
+    }
+
     /// How many requests may run at once.
     pub fn requests_max(&self) -> u32 {
         lock(&self.shared).core.welcome.as_ref().map_or(0, |welcome| welcome.requests_max)
@@ -336,6 +346,18 @@ impl<S: Stream> Shared<S> {
                 let _ = self.stream.poll_shut_down(cx);
             }
             self.others.drain(..).for_each(|(_, waker)| waker.wake());
+        }
+    }
+
+    /// Reads what is there, without waiting for more.
+    fn look(&mut self) {
+        let cx = &mut Context::from_waker(Waker::noop());
+        while self.core.end.is_none() {
+            match self.stream.poll_read(cx, self.core.room()) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(count)) => self.core.read(count),
+                Poll::Ready(Err(error)) => self.core.lost(error.kind()),
+            }
         }
     }
 

@@ -136,6 +136,32 @@ impl CallError {
     }
 }
 
+impl CallError {
+    /// Whether the session is over: the request may have been done or not, and the next one needs a new session.
+    pub const fn is_session_over(&self) -> bool {
+        matches!(self, Self::Ended { .. } | Self::Broken(_) | Self::Transport(_))
+    }
+
+    /// Whether connecting again may help: a server that refuses the caller will do so again.
+    pub const fn may_pass(&self) -> bool {
+        use Code as C;
+        match self {
+            Self::Transport(_) => true,
+            Self::Ended { code, .. } => !matches!(
+                code,
+                Some(
+                    C::AuthenticationError
+                        | C::PermissionError
+                        | C::UnsupportedOperation
+                        | C::InvalidRequest
+                        | C::OperationDenied
+                )
+            ),
+            _ => false,
+        }
+    }
+}
+
 /// A record with the number of its channel.
 pub(crate) type NumberedRecord = (u8, Vec<u8>);
 

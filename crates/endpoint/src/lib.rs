@@ -27,6 +27,7 @@ mod admission;
 pub mod blocking;
 mod client;
 mod clock;
+mod connect;
 mod connection;
 pub mod control;
 mod core;
@@ -38,6 +39,7 @@ mod inbound;
 pub mod ipc;
 pub mod loopback;
 mod observer;
+mod reconnect;
 pub mod remote;
 mod session;
 mod stream;
@@ -46,11 +48,15 @@ mod working;
 
 pub use admission::{Authenticator, OwnUser, SessionSlots};
 pub use client::{Call, Client, Upload};
+pub use connect::{
+    Address, AnyBlockingStream, AnyStream, NoAddress, connect, connect_blocking, connect_to,
+};
 pub use connection::Connection;
 pub use core::{CallError, NewRequest, Options};
 pub use echo::Echo;
 pub use endpoint::{Config, Counters, Endpoint, FindError};
 pub use observer::{Observer, Silent};
+pub use reconnect::{Backoff, ReconnectingClient};
 pub use session::{RequestInfo, SessionInfo};
 pub use stream::Stream;
 pub use watchdog::{Heartbeat, StuckTurn, Watchdog};

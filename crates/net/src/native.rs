@@ -65,6 +65,8 @@ impl fmt::Debug for NativeRules {
 pub enum NativeQuery {
     /// All of them.
     List(oneshot::Sender<Vec<SessionInfo>>),
+    /// The services: those that native sessions may call, and those that HTTP may.
+    Services(oneshot::Sender<Vec<control::ServiceInfo>>),
     /// Requests of this session shall be cancelled: the one with this number, or all. The answer is how many were;
     /// `None` where the session is not here.
     Cancel(u64, Option<RequestId>, oneshot::Sender<Option<u64>>),
@@ -270,6 +272,17 @@ impl Worker {
             NativeQuery::List(answer) => {
                 let _ = answer.send(self.native.list());
             }
+            NativeQuery::Services(answer) => {
+                let current = self.native.current.borrow();
+                let native = current.as_ref().map(|serving| serving.endpoint.services());
+                let mut services = native.map(control::describe_services).unwrap_or_default();
+                for own in control::describe_services(&self.services()) {
+                    if services.iter().all(|other| other.number != own.number) {
+                        services.push(own);
+                    }
+                }
+                let _ = answer.send(services);
+            }
             NativeQuery::Cancel(session, request, answer) => {
                 let found = self.native.find(session).map(|(endpoint, info)| {
                     let ids = info.requests.iter().map(|request| request.id);
@@ -307,6 +320,10 @@ impl Worker {
 struct ToControlPlane(Weak<Worker>);
 
 impl Service for ToControlPlane {
+    fn schema(&self) -> Option<&str> {
+        Some(control::SCHEMA)
+    }
+
     fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
         remote::forward(request, response, move |call| {
             let worker = self.0.upgrade();

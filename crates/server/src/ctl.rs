@@ -7,6 +7,7 @@ mod certificates;
 mod connect;
 mod memory;
 mod metrics;
+mod services;
 mod session;
 pub(crate) mod show;
 pub(crate) mod status;
@@ -96,6 +97,8 @@ enum Command {
     Memory(memory::Options),
     /// List the certificates in use
     Certificates(certificates::Options),
+    /// List the services that can be called, or print the schema of one
+    Services(services::Options),
     /// See to the caches of answers
     Cache {
         #[command(subcommand)]
@@ -304,6 +307,7 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
         Command::Metrics(options) => metrics::run(options, &mut server),
         Command::Memory(options) => memory::run(options, &mut server),
         Command::Certificates(options) => certificates::run(options, &mut server),
+        Command::Services(options) => services::run(options, &mut server),
         Command::Cache { command } => cache::run(command, &mut server),
         Command::Call(options) => call::run(options, server),
         Command::Top { every } => top::run(&mut server, *every),

@@ -215,7 +215,7 @@ contract! {
             let mut call = client.start(&request).expect("made");
             assert_eq!(failure(&mut call).await, Code::DeadlineExceeded);
         }
-        let later = Duration::from_secs(60);
+        let later = Duration::from_mins(1);
         let answer = client.call_with(&NewRequest::to(ECHO).body(b"in time").timeout(later)).await;
         assert_eq!(answer.expect("an answer"), b"in time");
         drop(client);

@@ -204,7 +204,7 @@ impl<T: Transport> World<T> {
             observer: Rc::clone(&shared) as Rc<dyn Observer>,
             ..Config::default()
         };
-        let endpoint = Endpoint::new(config, services(&shared));
+        let endpoint = Endpoint::with_control(config, services(&shared)).expect("a free number");
         Self { endpoint, shared, slots, budget, transport: PhantomData }
     }
 
@@ -503,7 +503,9 @@ async fn many(request: Request, response: Response) {
             let _ = channel.write(&[channel.number(), turn]).await;
         }
     }
-    channels.into_iter().for_each(|channel| response.release_channel(channel));
+    for channel in channels {
+        response.release_channel(channel);
+    }
     response.release_channel(first);
     let _ = response.body(b"done");
 }

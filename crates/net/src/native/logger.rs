@@ -70,16 +70,7 @@ impl<L: NativeLog> Observer for SessionLogger<L> {
     }
 }
 
-/// A peer as people read it.
-pub fn shown_peer(peer: &Peer) -> String {
-    match peer {
-        Peer::Tcp(address) => address.to_string(),
-        Peer::Local { uid, pid: Some(pid) } => format!("uid {uid}, pid {pid}"),
-        Peer::Local { uid, pid: None } => format!("uid {uid}"),
-        Peer::Loopback => "this process".to_owned(),
-        Peer::Unknown => "unknown".to_owned(),
-    }
-}
+pub use sekisho_endpoint::control::shown_peer;
 
 /// The log of the worker's configuration.
 #[derive(Debug)]
