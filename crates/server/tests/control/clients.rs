@@ -23,17 +23,40 @@ fn the_python_client_speaks_with_the_server() {
     tree.file("root/a.txt", "from a file");
     tree.script("root/cgi-bin/slow", "#!/bin/sh\nsleep 600\n");
     let config = with_endpoint(
-        "listen 127.0.0.1:{port2}; sessions_max 3; sessions_per_address 3; \
+        "listen 127.0.0.1:{port2}; listen unix:{dir}/shared ipc; sessions_max 3; sessions_per_address 3; \
          http_addresses 127.0.0.1:{port};",
         "location /cgi-bin/ { cgi on; } location / { }",
     );
     let server = Server::start_in(tree, BINARY, &config);
     let socket = server.tree().path("s").display().to_string();
-    for address in [socket, server.address_of(1).to_string()] {
+    let shared = format!("ipc:{}", server.tree().path("shared").display());
+    let tcp = server.address_of(1).to_string();
+    for address in [format!("unix:{socket}"), socket, format!("tcp://{tcp}"), tcp, shared] {
         let done = python("tests/test_client.py", &[&address]);
         assert_eq!(done.code(), 0, "{address}: {}{}", done.stdout, done.stderr);
         assert!(done.stderr.contains("OK"), "{}", done.stderr);
     }
+}
+
+#[test]
+fn a_wheel_of_the_python_client_is_built_by_one_command() {
+    if !have("python3") || run("python3", &["-m", "pip", "--version"], LONG).code() != 0 {
+        return;
+    }
+    let tree = Tree::new();
+    let (folder, target) = (tree.path("dist"), tree.path("installed"));
+    let built = python("build_wheel.py", &[&folder.display().to_string()]);
+    assert_eq!(built.code(), 0, "{}", built.stderr);
+    let wheel = built.stdout.trim().to_owned();
+    let target = target.display().to_string();
+    let install = ["-m", "pip", "install", "--no-index", "--no-deps", "--target", &target, &wheel];
+    let installed = run("python3", &install, LONG * 3);
+    assert_eq!(installed.code(), 0, "{}", installed.stderr);
+    let script = format!(
+        "import sys; sys.path.insert(0, {target:?}); import sekisho; print(sekisho.__file__)"
+    );
+    let used = run("python3", &["-B", "-c", &script], LONG);
+    assert!(used.stdout.starts_with(&target), "{}{}", used.stdout, used.stderr);
 }
 
 #[test]
