@@ -89,3 +89,40 @@ fn the_live_view_shows_sessions_and_leaves_the_terminal_as_it_was() {
     let none = crate::support::ctl(&server, &["top"]);
     assert_eq!(none.code(), 1, "{}", none.stderr);
 }
+
+#[test]
+fn a_program_in_c_calls_services() {
+    // E10
+    if !have("cc") || !have("cargo") {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/c");
+    let at = |path: &str| folder.join(path).display().to_string();
+    // Beside what other tests build, so that it is built once.
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
+    let (manifest, target) = (at("Cargo.toml"), built.display().to_string());
+    let build = ["build", "--quiet", "--locked", "--manifest-path", &manifest];
+    let done = run("cargo", &[&build[..], &["--target-dir", &target]].concat(), LONG * 60);
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+    let tree = Tree::new();
+    tree.file("root/a.txt", "from a file");
+    let config = with_endpoint(
+        "listen 127.0.0.1:{port2}; listen unix:{dir}/shared ipc; http_addresses 127.0.0.1:{port};",
+        "location / { }",
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    let program = server.tree().path("example").display().to_string();
+    let library = built.join("debug/libsekisho.a").display().to_string();
+    let (source, include) = (at("example.c"), format!("-I{}", at("")));
+    let warnings = ["-std=c99", "-Wall", "-Wextra", "-Werror", &include];
+    let links = [&source, &library, "-lpthread", "-ldl", "-lm", "-o", &program];
+    let compiled = run("cc", &[&warnings[..], &links].concat(), LONG * 3);
+    assert_eq!(compiled.code(), 0, "{}", compiled.stderr);
+    let path = |name: &str| server.tree().path(name).display().to_string();
+    let tcp = format!("tcp://{}", server.address_of(1));
+    for address in [tcp, format!("unix:{}", path("s")), format!("ipc:{}", path("shared"))] {
+        let ran = run(&program, &[&address], LONG);
+        assert_eq!(ran.code(), 0, "{address}: {}", ran.stderr);
+        assert_eq!(ran.stdout, "hello\npart 0;part 1;part 2;\nfrom a file\n11\n", "{address}");
+    }
+}
