@@ -6,6 +6,7 @@ mod acme;
 mod cache;
 mod cgi;
 mod charset;
+mod cluster;
 mod compression;
 mod endpoint;
 mod expires;
@@ -48,6 +49,7 @@ pub use acme::{
 pub use cache::{CacheChoice, CacheId, CachePath, Caching};
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
 pub use charset::{CharsetTypes, Recode};
+pub use cluster::Cluster;
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
@@ -126,6 +128,8 @@ pub struct Main {
     pub privilege: Privilege,
     /// The `endpoint` block.
     pub endpoint: Endpoint,
+    /// The `cluster` block.
+    pub cluster: Option<Box<Cluster>>,
 }
 
 /// `status`, `stub_status`

@@ -156,6 +156,7 @@ impl Walk<'_> {
                     self.fill(&mut events, body);
                 }
                 Body::Block(Context::Endpoint) => self.endpoint(&main, node),
+                Body::Block(Context::Cluster) => self.cluster(&main, node),
                 Body::Block(Context::Stream) => self.stream(&main, node),
                 _ => self.http(&main, body),
             }
@@ -167,6 +168,16 @@ impl Walk<'_> {
         self.fill(&mut level, node.body.as_deref().unwrap_or_default());
         if !level.says("listen") {
             self.scope.warn(node.name.span, "this endpoint has no \"listen\"");
+        }
+    }
+
+    fn cluster(&mut self, main: &Level, node: &Node) {
+        let mut level = main.child(Context::Cluster, LocationMatch::Server);
+        self.fill(&mut level, node.body.as_deref().unwrap_or_default());
+        for needed in ["name", "nats"] {
+            if !level.says(needed) {
+                self.error(node.name.span, format!("no \"{needed}\" in this \"cluster\""));
+            }
         }
     }
 

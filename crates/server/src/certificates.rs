@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 pub(crate) use self::state::make_folder;
+pub(crate) use self::web::roots;
 use crate::user::Identity;
 use crate::{Problem, privilege};
 
