@@ -12,17 +12,16 @@ use std::time::Duration;
 pub use blank::blank_main;
 use blank::blank_settings;
 
-use crate::charset::CharsetMap;
 use crate::directive::{Context, Row};
 use crate::filters::FilterParts;
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AcmeIssuer, AcmeKey, AddHeader, CachePath, Cgi, CgiExtension, CgiPass, ErrorLog,
-    ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch, LogFormat,
-    Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName,
-    Settings, Step, StoreFailure, StreamSettings, Symlinks, Template, Tls, Types, UpstreamGroup,
-    Zone,
+    AccessLog, AcmeIssuer, AcmeKey, AddHeader, CachePath, Cgi, CgiExtension, CgiPass, Charsets,
+    ErrorLog, ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch,
+    LogFormat, Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource,
+    ServerName, Settings, Step, StoreFailure, StreamSettings, Symlinks, Template, Tls, Types,
+    UpstreamGroup, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -209,8 +208,8 @@ pub struct Scope<'a> {
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a `CacheId` is an index here.
     pub caches: Vec<CachePath>,
-    /// `charset_map`s.
-    pub charset_maps: Vec<CharsetMap>,
+    /// The names of charsets, and `charset_map`s.
+    pub charsets: Charsets,
     /// The names of groups that have a `zone`.
     pub zoned: HashSet<String>,
     /// `match` blocks.
@@ -470,8 +469,6 @@ pub struct Level {
     pub cache: CacheParts,
     /// `disable_symlinks`, and whether it has `from=$document_root`.
     pub symlinks: (Symlinks, bool),
-    /// `source_charset`
-    pub source_charset: Option<Arc<str>>,
     /// What holds for CGI programs.
     pub cgi: CgiParts,
     /// What holds for access, links and limits.
@@ -525,7 +522,6 @@ impl Level {
                 errors: false,
             },
             symlinks: (Symlinks::Follow, false),
-            source_charset: None,
             cgi: CgiParts {
                 switch: None,
                 pass: None,
@@ -576,7 +572,6 @@ impl Level {
             parts: self.parts,
             cache: self.cache,
             symlinks: self.symlinks,
-            source_charset: self.source_charset.clone(),
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             filters: self.filters.handed_down(),

@@ -20,8 +20,8 @@ use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
 use crate::migration::instead_of;
 use crate::model::{
-    AcmeIssuer, Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server,
-    ServerId, StoreFailure, UpstreamGroup, Variable,
+    AcmeIssuer, Assigned, AssignedId, Charsets, Config, Http, LocationMatch, Map, MapId, Sandbox,
+    Server, ServerId, StoreFailure, UpstreamGroup, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -46,7 +46,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         ticket_store: None,
         upstreams: Vec::new(),
         caches: Vec::new(),
-        charset_maps: Vec::new(),
+        charsets: Charsets::default(),
         matches: Vec::new(),
         zoned: HashSet::new(),
         main: blank_main(),
@@ -101,6 +101,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     }
     http.zones = scope.zones;
     http.ticket_store = scope.ticket_store;
+    http.charsets = scope.charsets;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
     http.names = scope.names;
@@ -504,9 +505,8 @@ impl Walk<'_> {
             }
         }
         for directive in found("charset_map") {
-            match charset_map(&directive) {
-                Ok(map) => self.scope.charset_maps.push(map),
-                Err(fault) => self.fault(directive.node, fault),
+            if let Err(fault) = charset_map(&directive, &mut self.scope.charsets) {
+                self.fault(directive.node, fault);
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::directive::{Body, Context, answers};
 use crate::level::{Directive, Level};
 use crate::model::{
     CgiPass, LimitExcept, LocationId, LocationMatch, Part, PathMapping, Programs, Script, ServerId,
-    Step, Template,
+    Settings, Step, Template,
 };
 use crate::names::{location_match, shown};
 use crate::parse::Node;
@@ -220,7 +220,12 @@ impl Walk<'_> {
 
     /// How texts of the level are recoded.
     pub(super) fn set_recode(&mut self, level: &mut Level) {
-        match recode_of(level, &self.scope.charset_maps) {
+        let Settings { charset, source_charset, .. } = &level.settings;
+        [charset, source_charset]
+            .into_iter()
+            .flatten()
+            .for_each(|name| self.scope.charsets.name(name));
+        match recode_of(level, &self.scope.charsets) {
             Ok(recode) => level.settings.recode = recode,
             Err((from, to)) => {
                 let says =
