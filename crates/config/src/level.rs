@@ -40,12 +40,21 @@ pub struct Fault {
     pub note: Option<String>,
     /// What might help.
     pub help: Option<String>,
+    /// What is wrong besides.
+    pub more: Vec<Self>,
 }
 
 impl Fault {
     /// The directive as a whole is wrong.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { span: None, message: message.into(), note: None, help: None }
+        Self { span: None, message: message.into(), note: None, help: None, more: Vec::new() }
+    }
+
+    /// All of these are wrong, of which there is one at least.
+    pub fn all(faults: impl IntoIterator<Item = Self>) -> Self {
+        let mut faults = faults.into_iter();
+        let first = faults.next().unwrap_or_else(|| Self::new("invalid parameters"));
+        Self { more: faults.collect(), ..first }
     }
 
     /// This word is wrong.
@@ -535,6 +544,7 @@ impl Level {
             file_ops: FileOpParts::default(),
             real_ip: RealIp {
                 from: Arc::default(),
+                hosts: Arc::default(),
                 source: RealIpSource::ProxyHeader,
                 is_recursive: false,
             },
@@ -653,7 +663,7 @@ impl Level {
         });
         settings.stream =
             (self.context == Context::StreamServer).then(|| Arc::new(self.stream.clone()));
-        let has_proxies = !self.real_ip.from.is_empty();
+        let has_proxies = !(self.real_ip.from.is_empty() && self.real_ip.hosts.is_empty());
         settings.real_ip = has_proxies.then(|| Arc::new(self.real_ip.clone()));
         self.own = Own {
             server_names: own.server_names,

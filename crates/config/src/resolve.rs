@@ -313,6 +313,9 @@ impl Walk<'_> {
         }
         let report = fault.note.into_iter().fold(report, Report::note);
         self.scope.reports.push(report.help(fault.help));
+        for more in fault.more {
+            self.fault(node, more);
+        }
     }
 
     fn error(&mut self, span: Span, message: impl Into<String>) {
