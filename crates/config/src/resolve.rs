@@ -219,7 +219,7 @@ impl Walk<'_> {
         }
         if self.scope.upstreams.iter().any(|known| known.name == group.name) {
             self.error(word.span, format!("duplicate upstream \"{}\"", group.name));
-        } else if group.servers.is_empty() {
+        } else if group.servers.is_empty() && !level.says("server") {
             let name = &group.name;
             self.error(node.name.span, format!("no servers are inside upstream \"{name}\""));
         }
