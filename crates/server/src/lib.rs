@@ -18,6 +18,7 @@
 //! call it by its number.
 #![forbid(unsafe_code)]
 
+mod background;
 mod body_folders;
 mod builtin;
 mod certificates;

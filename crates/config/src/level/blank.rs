@@ -43,6 +43,8 @@ pub(super) fn blank_settings() -> Settings {
         default_type: Arc::from(""),
         charset: None,
         charset_types: CharsetTypes::Text,
+        source_charset: None,
+        override_charset: false,
         recode: None,
         add_headers: Arc::default(),
         add_trailers: Arc::default(),
