@@ -20,7 +20,7 @@ use sekisho_net::worker::Shared;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch};
 
-use crate::{Problem, privilege};
+use crate::{Problem, background};
 
 pub(crate) use membership::Membership;
 
@@ -105,17 +105,7 @@ impl Cluster {
         // The service `control` of this process, which is there before any cluster.
         let Some(calls) = self.shared.control_calls.get().cloned() else { return Ok(()) };
         let started = self.started;
-        let body = move || {
-            if privilege::give_up_rest_in_thread().is_err() {
-                return;
-            }
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            if let Ok(runtime) = runtime {
-                runtime.block_on(view::run(changes, questions, calls, started));
-            }
-        };
-        let thread = std::thread::Builder::new().name("cluster".to_owned()).spawn(body);
-        thread.map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
+        background::spawn("cluster", move || view::run(changes, questions, calls, started))?;
         self.settings = Some(settings);
         Ok(())
     }
