@@ -29,6 +29,7 @@ mod resolver;
 pub(crate) mod rewrite;
 mod status;
 mod sticky;
+pub(crate) mod storage;
 mod stream;
 mod tls;
 mod unneeded;
@@ -51,6 +52,8 @@ pub enum Context {
     Endpoint,
     /// `acme_issuer`
     Acme,
+    /// `storage`
+    Storage,
     /// `http`
     Http,
     /// `server`
@@ -75,12 +78,13 @@ pub enum Context {
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Main,
         Self::Events,
         Self::Endpoint,
         Self::Acme,
         Self::Http,
+        Self::Storage,
         Self::Upstream,
         Self::Server,
         Self::ServerIf,
@@ -99,6 +103,7 @@ impl Context {
             Self::Events => "events",
             Self::Endpoint => "endpoint",
             Self::Acme => "acme_issuer",
+            Self::Storage => "storage",
             Self::Http => "http",
             Self::Server => "server",
             Self::Upstream => "upstream",
@@ -152,6 +157,7 @@ const MAIN: Contexts = Contexts::of(&[Context::Main]);
 const EVENTS: Contexts = Contexts::of(&[Context::Events]);
 const ENDPOINT: Contexts = Contexts::of(&[Context::Endpoint]);
 const ACME: Contexts = Contexts::of(&[Context::Acme]);
+const STORAGE: Contexts = Contexts::of(&[Context::Storage]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
@@ -273,6 +279,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Servers, locations and answers", answers::ROWS),
     ("Rewriting", rewrite::ROWS),
     ("Files", files::ROWS),
+    ("Object storage", storage::ROWS),
     ("Listings", listing::ROWS),
     ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),

@@ -13,7 +13,7 @@ use sekisho_handler::password::PasswordQuery;
 use sekisho_handler::wait::{Delay, PasswordTask};
 use sekisho_handler::{
     OpenFile, Reply, Task, View, answer, cgi, file_op, service, static_file, status as status_page,
-    upstream,
+    storage, upstream,
 };
 use sekisho_http::{Fields, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
@@ -500,9 +500,14 @@ impl Starting<'_> {
     }
 
     fn pass(&self) -> Result<Box<dyn Task>, Status> {
+        let call = self.upstream_call();
+        upstream::start(&call, Rc::new(self.context()), self.now)
+    }
+
+    fn upstream_call(&self) -> upstream::Call<'_> {
         let Self { request, route, .. } = *self;
         let is_asked = self.asked.is_request && route.method == request.head.method();
-        let call = upstream::Call {
+        upstream::Call {
             table: self.accepted.bound_site.site.table(),
             request,
             route_state: route,
@@ -512,8 +517,8 @@ impl Starting<'_> {
             pools: &self.worker.upstreams,
             has_body: is_asked && self.body.0,
             body_bytes: self.body.1.filter(|_| is_asked),
-        };
-        upstream::start(&call, Rc::new(self.context()), self.now)
+            credentials: self.accepted.bound_site.site.credentials(),
+        }
     }
 
     fn file_operation(
@@ -551,6 +556,10 @@ impl Starting<'_> {
             (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),
             (Wait::Auth, _) => self.ask_for_permission(),
             (Wait::RandomFile, _) => RandomFileTask::start(self.route, self.accepted.request_id.0),
+            (Wait::Object, _) => {
+                let call = self.upstream_call();
+                storage::look(&call, Rc::new(self.context()), self.now)
+            }
         };
         started.map_or_else(Started::Failed, Started::Wait)
     }
