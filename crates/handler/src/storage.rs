@@ -3,8 +3,13 @@
 //! Nothing that a store says about itself is shown to clients.
 
 mod ask;
+mod change;
+mod list;
 mod look;
 mod read;
+mod sweep;
+mod upload;
+mod work;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +22,8 @@ use sekisho_storage::{Draft, Refusal, sign};
 use crate::cgi::HandlerContext;
 use crate::task::Task;
 use crate::upstream::{CacheQuery, Call, OwnRequest, Sender};
+pub use change::operate;
+pub use list::list;
 pub use look::look;
 pub(crate) use read::read;
 pub use sekisho_storage::Credentials;

@@ -24,7 +24,7 @@ use sekisho_route::{
 
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
-use crate::list::list;
+use crate::list::{self, list};
 use crate::observe::{Asked, Fact};
 use crate::request_log::{Trouble, write_entries};
 use crate::route_view::RouteView;
@@ -422,6 +422,7 @@ impl Starting<'_> {
                 allow_field(route, fields);
                 reply(Reply::empty(file_op::options(settings, fields)))
             }
+            Action::Listing if settings.path_mapping.is_storage() => started(self.list_objects()),
             Action::Listing => match list(self.context(), request, route, fields, now) {
                 Listed::Reply(made) => reply(made),
                 Listed::Task(task) => Started::Task(task),
@@ -521,6 +522,12 @@ impl Starting<'_> {
         }
     }
 
+    fn list_objects(&self) -> Result<Box<dyn Task>, Status> {
+        let bound_site = &self.accepted.bound_site;
+        let listing = list::call(self.context(), bound_site, self.request, self.route, self.now);
+        storage::list(&self.upstream_call(), &listing, Rc::new(self.context()), self.now)
+    }
+
     fn file_operation(
         &self,
         file_op: &sekisho_route::FileOp,
@@ -529,6 +536,11 @@ impl Starting<'_> {
         // Only what was asked for is done.
         if !self.asked.is_request {
             return Err(Status::INTERNAL_SERVER_ERROR);
+        }
+        let settings = &self.accepted.bound_site.site.location(self.route.location).settings;
+        if settings.path_mapping.is_storage() {
+            let context = Rc::new(self.context());
+            return storage::operate(&self.upstream_call(), file_op, context, self.now);
         }
         let (has_body, body_bytes) = self.body;
         let (table, request) = (self.accepted.bound_site.site.table(), self.request);

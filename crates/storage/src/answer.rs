@@ -166,7 +166,8 @@ pub struct Part {
 
 /// Reads which parts an upload has, and behind which number there are more.
 pub fn parts(body: &[u8]) -> Option<(Vec<Part>, Option<u32>)> {
-    let root = parse(body).filter(|root| root.name == "ListPartsResult")?;
+    // Some stores call it a response.
+    let root = parse(body).filter(|root| root.name.starts_with("ListParts"))?;
     let one = |element: &Element| {
         Some(Part {
             number: element.text("PartNumber")?.trim().parse().ok()?,

@@ -129,6 +129,8 @@ pub(super) struct Answer {
     pub(super) status: Status,
     pub(super) fields: Fields,
     pub(super) body: Vec<u8>,
+    /// How long the body is, or would be.
+    pub(super) length: Option<u64>,
 }
 
 /// A question whose answer is gathered.
@@ -136,7 +138,7 @@ pub(super) struct Answer {
 pub(super) struct Gather {
     pub(super) ask: Ask,
     out: Outbox,
-    head: Option<(Status, Fields)>,
+    head: Option<(Status, Fields, Option<u64>)>,
     body: Vec<u8>,
 }
 
@@ -154,8 +156,9 @@ impl Gather {
     ) -> Poll<Result<Answer, Status>> {
         loop {
             match ready!(self.ask.poll(cx, &mut self.out, now)) {
-                Progress::Head(status, _) => {
-                    self.head = Some((status, std::mem::take(&mut self.out.fields)));
+                Progress::Head(status, length) => {
+                    let fields = std::mem::take(&mut self.out.fields);
+                    self.head = Some((status, fields, length));
                 }
                 Progress::Informational(_) => self.out.fields.clear(),
                 Progress::Body => {
@@ -166,11 +169,11 @@ impl Gather {
                 }
                 Progress::Done => {
                     self.body.append(&mut self.out.body);
-                    let Some((status, fields)) = self.head.take() else {
+                    let Some((status, fields, length)) = self.head.take() else {
                         return Poll::Ready(Err(Status::BAD_GATEWAY));
                     };
                     let body = std::mem::take(&mut self.body);
-                    return Poll::Ready(Ok(Answer { status, fields, body }));
+                    return Poll::Ready(Ok(Answer { status, fields, body, length }));
                 }
                 Progress::Fail(status) => return Poll::Ready(Err(status)),
                 _ => return Poll::Ready(Err(Status::BAD_GATEWAY)),

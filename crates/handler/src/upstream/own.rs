@@ -1,6 +1,7 @@
 //! Requests of our own to a group: not a client's request that is passed on, but one that a handler needs, such as those
 //! to object storage. They are upstream requests like any other: the same task, deadlines, tries, connections and caches.
 
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use sekisho_config::{CacheChoice, Level, Pass, PassTo};
 use sekisho_http::{Fields, Method, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::request::{Rules, UpstreamRequest};
+use tokio::task::JoinHandle;
 
 use super::body::Body;
 use super::cache::{self, Cache, CachedTask};
@@ -95,13 +97,12 @@ impl Sender {
         self.cache.is_some()
     }
 
-    /// Forgets what is kept under a key.
-    pub(crate) fn forget(&self, key: &[u8]) {
-        let Some(cache) = self.cache.clone() else { return };
+    /// Begins to forget what is kept under a key, if anything is kept at all.
+    pub(crate) fn forget(&self, key: &[u8]) -> Option<JoinHandle<io::Result<u64>>> {
+        let cache = self.cache.clone()?;
         let (key, now) = (key.to_vec(), self.context.now());
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn_blocking(move || cache.purge(Some(&key), now));
-        }
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
+        Some(runtime.spawn_blocking(move || cache.purge(Some(&key), now)))
     }
 
     /// Begins to ask.

@@ -14,7 +14,9 @@ for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
 
 import boto3
 from botocore.config import Config
-from moto.core import DEFAULT_ACCOUNT_ID, base_backend, responses  # noqa: F401
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.responses import ActionAuthenticatorMixin
+from moto.iam import iam_backends
 from moto.server import ThreadedMotoServer
 
 import moto.settings as settings
@@ -33,7 +35,12 @@ policy = {
     "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}],
 }
 iam.put_user_policy(UserName="sekisho", PolicyName="all", PolicyDocument=json.dumps(policy))
-key = iam.create_access_key(UserName="sekisho")["AccessKey"]
+iam.create_access_key(UserName="sekisho")
+# The same keys after a restart.
+key = {"AccessKeyId": "AKIASEKISHOTEST00001", "SecretAccessKey": "SecretOfTheTestThatIsNeverShown/0123456"}
+for user in iam_backends[DEFAULT_ACCOUNT_ID]["aws"].users.values():
+    for known in user.access_keys:
+        known.access_key_id, known.secret_access_key = key["AccessKeyId"], key["SecretAccessKey"]
 s3 = boto3.client(
     "s3",
     endpoint_url=url,
@@ -42,8 +49,6 @@ s3 = boto3.client(
     config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
 )
 s3.create_bucket(Bucket="bucket")
-
-from moto.core.responses import ActionAuthenticatorMixin
 
 settings.INITIAL_NO_AUTH_ACTION_COUNT = 0.0
 ActionAuthenticatorMixin.request_count = 1

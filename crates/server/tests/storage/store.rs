@@ -99,6 +99,10 @@ impl Store {
         self.ask("{\"do\": \"keys\"}")
     }
 
+    pub(crate) fn access(&self) -> String {
+        self.access.clone()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process");
         kill_process(pid, signal).expect("it is there");
