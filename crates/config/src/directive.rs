@@ -30,6 +30,7 @@ mod resolver;
 pub(crate) mod rewrite;
 mod status;
 mod sticky;
+pub(crate) mod storage;
 mod stream;
 mod tls;
 mod unneeded;
@@ -54,6 +55,8 @@ pub enum Context {
     Cluster,
     /// `acme_issuer`
     Acme,
+    /// `storage`
+    Storage,
     /// `http`
     Http,
     /// `server`
@@ -78,13 +81,14 @@ pub enum Context {
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Main,
         Self::Events,
         Self::Endpoint,
         Self::Cluster,
         Self::Acme,
         Self::Http,
+        Self::Storage,
         Self::Upstream,
         Self::Server,
         Self::ServerIf,
@@ -104,6 +108,7 @@ impl Context {
             Self::Endpoint => "endpoint",
             Self::Cluster => "cluster",
             Self::Acme => "acme_issuer",
+            Self::Storage => "storage",
             Self::Http => "http",
             Self::Server => "server",
             Self::Upstream => "upstream",
@@ -158,6 +163,7 @@ const EVENTS: Contexts = Contexts::of(&[Context::Events]);
 const ENDPOINT: Contexts = Contexts::of(&[Context::Endpoint]);
 const CLUSTER: Contexts = Contexts::of(&[Context::Cluster]);
 const ACME: Contexts = Contexts::of(&[Context::Acme]);
+const STORAGE: Contexts = Contexts::of(&[Context::Storage]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
@@ -279,6 +285,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Servers, locations and answers", answers::ROWS),
     ("Rewriting", rewrite::ROWS),
     ("Files", files::ROWS),
+    ("Object storage", storage::ROWS),
     ("Listings", listing::ROWS),
     ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),

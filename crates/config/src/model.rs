@@ -24,6 +24,7 @@ mod real_ip;
 mod resolver;
 mod rewrite;
 mod sticky;
+mod storage;
 mod stream;
 mod template;
 mod tls;
@@ -81,6 +82,7 @@ pub use rewrite::{
     Rewriting, Script, Step, Then,
 };
 pub use sticky::Sticky;
+pub use storage::{CredentialSource, Storage};
 pub use stream::StreamSettings;
 pub use template::{
     ConnectionState, Part, PrereadVariable, Template, TlsVariable, UpstreamVariable, Variable,
@@ -189,6 +191,8 @@ pub struct Http {
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a [`CacheId`] is an index here.
     pub caches: Vec<CachePath>,
+    /// `storage` blocks that are object storage; [`Storage::id`] is an index here.
+    pub storages: Vec<Arc<Storage>>,
     /// The names that the configuration gives a meaning, for values that are not known before (`ssi`).
     pub names: Names,
     /// `health_check`s
@@ -486,6 +490,22 @@ pub enum PathMapping {
         /// How long the enclosing location's prefix is.
         prefix_bytes: usize,
     },
+}
+
+impl PathMapping {
+    /// What a root in object storage begins with: nothing can be opened there, whatever asks for it.
+    pub(crate) const STORAGE: &'static str = "/dev/null/storage:";
+
+    /// Whether it is a `storage`, and no folder of this machine.
+    pub fn is_storage(&self) -> bool {
+        matches!(self, Self::Root(template) if is_in_storage(template))
+    }
+}
+
+/// Whether a folder is a `storage`, and none of this machine.
+pub fn is_in_storage(folder: &Template) -> bool {
+    let literal = folder.as_literal();
+    literal.is_some_and(|text| text.starts_with(PathMapping::STORAGE.as_bytes()))
 }
 
 /// `client_body_in_file_only`
