@@ -19,7 +19,11 @@ const FILES: [(&str, &str, &str, &[&str]); 3] = [
         "control.proto",
         "sekisho.control",
         "The service `control` (number 1): a request is a ControlRequest.",
-        &["crates/endpoint/src/control.rs", "crates/endpoint/src/control/overview.rs"],
+        &[
+            "crates/endpoint/src/control.rs",
+            "crates/endpoint/src/control/nodes.rs",
+            "crates/endpoint/src/control/overview.rs",
+        ],
     ),
     (
         "http.proto",

@@ -24,13 +24,15 @@ const LEFT_BYTES: usize = 64 * 1024;
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a client introduces itself.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Options {
     /// What the session is called in lists.
     pub label: String,
     /// Which program it is.
     pub application: String,
-    /// What the server wants to be shown.
+    /// Whose password the credential is; empty where it is a token.
+    pub user: String,
+    /// What the server wants to be shown: a token, or the password of `user`.
     pub credential: Vec<u8>,
     /// Whether to ask for the admin slot.
     pub admin: bool,
@@ -83,6 +85,16 @@ impl<'a> NewRequest<'a> {
     pub const fn with_upload(mut self) -> Self {
         self.has_upload = true;
         self
+    }
+}
+
+/// The credential is not shown.
+impl fmt::Debug for Options {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Options")
+            .field("label", &self.label)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
     }
 }
 
@@ -244,6 +256,7 @@ impl Core {
             admin: options.admin,
             channel_bytes: options.channel_bytes,
             frame_bytes_max: 0,
+            user: options.user.clone(),
             keepalive_millis: options
                 .keepalive
                 .map_or(0, |every| u32::try_from(every.as_millis()).unwrap_or(u32::MAX).max(1)),

@@ -59,6 +59,7 @@ impl Session {
             ..Request::default()
         });
         Self {
+            node: String::new(),
             id: info.id,
             protocol: "native".to_owned(),
             peer: shown_peer(&info.peer),

@@ -72,7 +72,7 @@ contract! {
         let options = Options { admin: true, ..Options::from("operator") };
         let operator = world.try_connect(options).await.expect("admitted");
         let ask = async |what: What| {
-            let request = ControlRequest { what: Some(what) }.encode_to_vec();
+            let request = ControlRequest { what: Some(what), ..ControlRequest::default() }.encode_to_vec();
             operator.call_named("control", &request).await
         };
         let outcome = async |what| Outcome::decode(&ask(what).await.expect("done")[..]).expect("read");
@@ -86,7 +86,7 @@ contract! {
         client.flush().await.expect("sent");
         world.noted("patient").await;
         let mut listing = operator
-            .request(control::NUMBER, &ControlRequest { what: Some(What::List(control::List {})) }.encode_to_vec())
+            .request(control::NUMBER, &ControlRequest { what: Some(What::List(control::List {})), ..ControlRequest::default() }.encode_to_vec())
             .expect("made");
         let record = listing.next_record().await.expect("alive").expect("a record");
         let sessions = control::Sessions::decode(&record[..]).expect("it can be read").sessions;

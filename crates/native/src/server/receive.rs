@@ -94,7 +94,7 @@ impl Server {
     ) -> Result<Option<Event>, Violation> {
         let payload = &input[range.clone()];
         match head.kind {
-            Kind::Hello => self.hello(payload),
+            Kind::Hello => self.hello(payload, now),
             Kind::Request => Ok(Some(self.request(head, range, scratch, now))),
             Kind::Cancel => {
                 // A cancel for a finished request is void (L31).
@@ -122,11 +122,12 @@ impl Server {
         }
     }
 
-    fn hello(&mut self, payload: &[u8]) -> Result<Option<Event>, Violation> {
+    fn hello(&mut self, payload: &[u8], now: Moment) -> Result<Option<Event>, Violation> {
         let hello = Hello::decode(payload).map_err(|_| Violation::Malformed(Kind::Hello))?;
         match handshake::read(hello) {
             Ok(greeting) => {
                 self.phase = Phase::Deciding(Agreed::of(&self.policy, &greeting));
+                self.handshake_at = Some(now + self.policy.decide_timeout);
                 Ok(Some(Event::Hello(greeting)))
             }
             Err(misfit) => {

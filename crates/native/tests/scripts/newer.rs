@@ -22,6 +22,7 @@ const NEWER: Hello = Hello {
     channel_bytes: 0,
     frame_bytes_max: 0,
     keepalive_millis: 0,
+    user: String::new(),
 };
 
 impl Peer {

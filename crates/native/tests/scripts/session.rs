@@ -17,7 +17,7 @@ pub(crate) struct Peer {
     pub(crate) engine: Server,
     pub(crate) scratch: Scratch,
     pub(crate) now: Moment,
-    inbox: Vec<u8>,
+    pub(crate) inbox: Vec<u8>,
     pub(crate) events: Vec<Event>,
 }
 
