@@ -15,7 +15,8 @@ use rustix::net::SendFlags;
 use sekisho_lifecycle::{Manner, Moment};
 
 use crate::clock::Clock;
-use crate::core::{CONNECT_TIMEOUT, CallError, Core, NewRequest, Options};
+use crate::core::{CONNECT_TIMEOUT, CallError, Core, Options};
+use crate::new_request::NewRequest;
 
 /// How long the socket may take neither a byte nor give one while a request waits to leave.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);

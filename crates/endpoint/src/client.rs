@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use sekisho_lifecycle::Manner;
 
-use crate::core::{CONNECT_TIMEOUT, CallError, Core, NewRequest, Options};
+use crate::core::{CONNECT_TIMEOUT, CallError, Core, Options};
+use crate::new_request::NewRequest;
 use crate::stream::Stream;
 
 /// A session with a server. Clones are the same session.

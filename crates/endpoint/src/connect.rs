@@ -105,14 +105,14 @@ pub async fn connect_to(
 ) -> Result<Client<AnyStream>, CallError> {
     let options = options.into();
     let timeout = options.timeout.unwrap_or(CONNECT_TIMEOUT);
-    let stream = match tokio::time::timeout(timeout, open(address)).await {
+    let stream = match tokio::time::timeout(timeout, open(address, options.spin)).await {
         Ok(stream) => stream.map_err(CallError::Transport)?,
         Err(_) => return Err(CallError::Transport(io::ErrorKind::TimedOut.into())),
     };
     Client::connect(stream, options).await
 }
 
-async fn open(address: &Address) -> io::Result<AnyStream> {
+async fn open(address: &Address, spin: Duration) -> io::Result<AnyStream> {
     Ok(match address {
         Address::Tcp(at) => {
             let stream = TcpStream::connect(at).await?;
@@ -120,7 +120,10 @@ async fn open(address: &Address) -> io::Result<AnyStream> {
             AnyStream::Tcp(stream)
         }
         Address::Unix(path) => AnyStream::Unix(open_unix(path)?),
-        Address::Ipc(path) => AnyStream::Ipc(Box::new(ipc::Stream::connect(open_unix(path)?))),
+        Address::Ipc(path) => {
+            let stream = ipc::Stream::connect(open_unix(path)?).with_spin(spin);
+            AnyStream::Ipc(Box::new(stream))
+        }
     })
 }
 
@@ -190,11 +193,16 @@ pub fn connect_blocking(
     options: impl Into<Options>,
 ) -> Result<blocking::Client<AnyBlockingStream>, CallError> {
     let options = options.into();
-    let stream = open_blocking(address, options.timeout.unwrap_or(CONNECT_TIMEOUT));
+    let timeout = options.timeout.unwrap_or(CONNECT_TIMEOUT);
+    let stream = open_blocking(address, timeout, options.spin);
     blocking::Client::connect(stream.map_err(CallError::Transport)?, options)
 }
 
-fn open_blocking(address: &str, timeout: Duration) -> io::Result<AnyBlockingStream> {
+fn open_blocking(
+    address: &str,
+    timeout: Duration,
+    spin: Duration,
+) -> io::Result<AnyBlockingStream> {
     Ok(match address.parse::<Address>()? {
         Address::Tcp(at) => {
             let mut last = io::ErrorKind::AddrNotAvailable.into();
@@ -211,7 +219,8 @@ fn open_blocking(address: &str, timeout: Duration) -> io::Result<AnyBlockingStre
         }
         Address::Unix(path) => AnyBlockingStream::Unix(open_std_unix(&path)?),
         Address::Ipc(path) => {
-            let stream = ipc::BlockingStream::connect(open_std_unix(&path)?)?;
+            let mut stream = ipc::BlockingStream::connect(open_std_unix(&path)?)?;
+            stream.set_spin(spin);
             AnyBlockingStream::Ipc(Box::new(stream))
         }
     })

@@ -15,6 +15,8 @@ use sekisho_native::server::Written;
 use sekisho_native::{Client, ClientEvent, Code, Policy, Scratch, VERSION};
 use slab::Slab;
 
+use crate::new_request::NewRequest;
+
 /// What one read takes at the most.
 const INPUT_BYTES: usize = 64 * 1024;
 /// So many sent bytes may remain before the unsent ones in the buffer; more are removed, if they are most of
@@ -43,49 +45,9 @@ pub struct Options {
     /// After so long without a byte from the server it is asked whether it is there, and the server asks as well. The
     /// client must be at work all the time then: a task waits in [`Client::watch`](crate::Client::watch).
     pub keepalive: Option<Duration>,
-}
-
-/// A request that is to be made: for a service, by its number or its name, with a body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NewRequest<'a> {
-    number: u32,
-    name: &'a str,
-    body: &'a [u8],
-    timeout: Option<Duration>,
-    has_upload: bool,
-}
-
-impl<'a> NewRequest<'a> {
-    /// For the service with this number.
-    pub const fn to(number: u32) -> Self {
-        Self { number, name: "", body: b"", timeout: None, has_upload: false }
-    }
-
-    /// For the service with this name.
-    pub const fn to_name(name: &'a str) -> Self {
-        Self { number: 0, name, body: b"", timeout: None, has_upload: false }
-    }
-
-    /// With this body, or this first part of it.
-    #[must_use]
-    pub const fn body(mut self, body: &'a [u8]) -> Self {
-        self.body = body;
-        self
-    }
-
-    /// The server ends the request after so long: with `DEADLINE_EXCEEDED`, if it has no answer by then.
-    #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// The body goes on after the request was made.
-    #[must_use]
-    pub const fn with_upload(mut self) -> Self {
-        self.has_upload = true;
-        self
-    }
+    /// Shared memory, by an address `ipc:`: so long the client looks for an answer before it sleeps. It costs the caller's
+    /// thread that time at the most, and saves a wakeup where the answer comes sooner.
+    pub spin: Duration,
 }
 
 /// The credential is not shown.

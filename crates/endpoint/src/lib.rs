@@ -38,6 +38,7 @@ pub mod http;
 mod inbound;
 pub mod ipc;
 pub mod loopback;
+mod new_request;
 mod observer;
 mod reconnect;
 pub mod remote;
@@ -52,9 +53,10 @@ pub use connect::{
     Address, AnyBlockingStream, AnyStream, NoAddress, connect, connect_blocking, connect_to,
 };
 pub use connection::Connection;
-pub use core::{CallError, NewRequest, Options};
+pub use core::{CallError, Options};
 pub use echo::Echo;
 pub use endpoint::{Config, Counters, Endpoint, FindError};
+pub use new_request::NewRequest;
 pub use observer::{Observer, Silent};
 pub use reconnect::{Backoff, ReconnectingClient};
 pub use session::{RequestInfo, SessionInfo};

@@ -10,7 +10,8 @@ use tokio::sync::Mutex;
 
 use crate::client::{Call, Client};
 use crate::connect::{Address, AnyStream, connect_to};
-use crate::core::{CallError, NewRequest, Options};
+use crate::core::{CallError, Options};
+use crate::new_request::NewRequest;
 
 /// How often and how long to try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -175,7 +175,11 @@ impl Worker {
                 // Every process that can open the socket may begin; the authenticator decides which may
                 // control, as everywhere.
                 ListenAddress::Unix(_) if is_ipc => {
-                    let config = ipc::Config { access: ipc::Access::Anybody, ..Default::default() };
+                    let config = ipc::Config {
+                        access: ipc::Access::Anybody,
+                        spin: site.config().main.endpoint.spin,
+                        ..Default::default()
+                    };
                     UnixListener::from_std(socket.into()).map(|listener| {
                         tokio::task::spawn_local(endpoint.listen_ipc(listener, config))
                     })

@@ -79,3 +79,38 @@ fn what_cannot_be_connected_to_says_so() {
         }
     });
 }
+
+#[test]
+fn sides_that_look_before_they_sleep_lose_nothing() {
+    // E7
+    run(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let endpoint = endpoint();
+        let path = folder.path().join("ipc");
+        let listener = UnixListener::bind(&path).expect("bound");
+        let spin = Duration::from_micros(50);
+        let memory = ipc::Config { spin, ..ipc::Config::default() };
+        tokio::task::spawn_local(Rc::clone(&endpoint).listen_ipc(listener, memory));
+        let address = format!("ipc:{}", path.display());
+        let options =
+            sekisho_endpoint::Options { spin, ..sekisho_endpoint::Options::from("spins") };
+        let asynchronous = connect(&address, options.clone()).await.expect("admitted");
+        let blocking = tokio::task::spawn_blocking(move || {
+            let mut client = connect_blocking(&address, options).expect("admitted");
+            for number in 0..2000_u32 {
+                // Now and then the other side has gone to sleep.
+                if number.is_multiple_of(500) {
+                    std::thread::park_timeout(Duration::from_millis(2));
+                }
+                let body = number.to_le_bytes();
+                assert_eq!(client.call(Echo::NUMBER, &body).expect("an answer"), body);
+            }
+            client.shut_down(Manner::Graceful).expect("in order");
+        });
+        for number in 0..2000_u32 {
+            let body = number.to_le_bytes();
+            assert_eq!(asynchronous.call(Echo::NUMBER, &body).await.expect("an answer"), body);
+        }
+        blocking.await.expect("it ran");
+    });
+}

@@ -107,7 +107,8 @@ fn a_program_in_c_calls_services() {
     let tree = Tree::new();
     tree.file("root/a.txt", "from a file");
     let config = with_endpoint(
-        "listen 127.0.0.1:{port2}; listen unix:{dir}/shared ipc; http_addresses 127.0.0.1:{port};",
+        "listen 127.0.0.1:{port2}; listen unix:{dir}/shared ipc; spin 20us; \
+         http_addresses 127.0.0.1:{port};",
         "location / { }",
     );
     let server = Server::start_in(tree, BINARY, &config);
