@@ -199,12 +199,6 @@ impl Multipart {
         self.work.forget(&self.key).await;
         Ok(tag.unwrap_or_default().into_bytes())
     }
-
-    /// Removes it.
-    pub(super) async fn abort(mut self) -> Result<(), Status> {
-        self.is_kept = true;
-        abort(&self.work, &self.key, &self.id).await
-    }
 }
 
 impl Drop for Multipart {
