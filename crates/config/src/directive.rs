@@ -6,6 +6,7 @@ pub(crate) mod acme;
 pub(crate) mod answers;
 pub(crate) mod cache;
 mod cgi;
+mod cluster;
 mod compression;
 mod endpoint;
 mod file_ops;
@@ -50,6 +51,8 @@ pub enum Context {
     Events,
     /// `endpoint`
     Endpoint,
+    /// `cluster`
+    Cluster,
     /// `acme_issuer`
     Acme,
     /// `storage`
@@ -78,10 +81,11 @@ pub enum Context {
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Main,
         Self::Events,
         Self::Endpoint,
+        Self::Cluster,
         Self::Acme,
         Self::Http,
         Self::Storage,
@@ -102,6 +106,7 @@ impl Context {
             Self::Main => "main",
             Self::Events => "events",
             Self::Endpoint => "endpoint",
+            Self::Cluster => "cluster",
             Self::Acme => "acme_issuer",
             Self::Storage => "storage",
             Self::Http => "http",
@@ -156,6 +161,7 @@ impl Contexts {
 const MAIN: Contexts = Contexts::of(&[Context::Main]);
 const EVENTS: Contexts = Contexts::of(&[Context::Events]);
 const ENDPOINT: Contexts = Contexts::of(&[Context::Endpoint]);
+const CLUSTER: Contexts = Contexts::of(&[Context::Cluster]);
 const ACME: Contexts = Contexts::of(&[Context::Acme]);
 const STORAGE: Contexts = Contexts::of(&[Context::Storage]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
@@ -325,6 +331,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Logs", logs::ROWS),
     ("Status pages", status::ROWS),
     ("The native endpoint", endpoint::ROWS),
+    ("Several servers as one", cluster::ROWS),
     ("Accepted without effect", unneeded::ROWS),
     ("Not built yet", not_built::ROWS),
 ];

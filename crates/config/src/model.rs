@@ -6,6 +6,7 @@ mod acme;
 mod cache;
 mod cgi;
 mod charset;
+mod cluster;
 mod compression;
 mod endpoint;
 mod expires;
@@ -48,7 +49,8 @@ pub use acme::{
 };
 pub use cache::{CacheChoice, CacheId, CachePath, Caching};
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
-pub use charset::{CharsetTypes, Recode};
+pub use charset::{CharsetTypes, Charsets, Recode, Recoding};
+pub use cluster::Cluster;
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
@@ -128,6 +130,8 @@ pub struct Main {
     pub privilege: Privilege,
     /// The `endpoint` block.
     pub endpoint: Endpoint,
+    /// The `cluster` block.
+    pub cluster: Option<Box<Cluster>>,
 }
 
 /// `status`, `stub_status`
@@ -179,6 +183,8 @@ pub struct Http {
     pub assigned: Vec<Assigned>,
     /// `limit_req_zone` and `limit_conn_zone`; a [`ZoneId`] is an index here.
     pub zones: Vec<Zone>,
+    /// The names of `charset` and its companions, and `charset_map` blocks.
+    pub charsets: Charsets,
     /// `ssl_session_ticket_store`
     pub ticket_store: Option<String>,
     /// Groups of servers that requests are passed to; an [`UpstreamId`] is an index here.
@@ -365,8 +371,12 @@ pub struct Settings {
     pub charset: Option<Arc<str>>,
     /// `charset_types`
     pub charset_types: CharsetTypes,
-    /// `source_charset`, where it is another one: how texts are recoded.
+    /// `source_charset`
+    pub source_charset: Option<Arc<str>>,
+    /// Where it is another one than `charset`: how texts are recoded.
     pub recode: Option<Arc<Recode>>,
+    /// `override_charset`
+    pub override_charset: bool,
     /// `add_header`
     pub add_headers: Arc<[AddHeader]>,
     /// `add_trailer`

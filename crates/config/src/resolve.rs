@@ -22,8 +22,8 @@ use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
 use crate::migration::instead_of;
 use crate::model::{
-    AcmeIssuer, Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server,
-    ServerId, StoreFailure, UpstreamGroup, Variable,
+    AcmeIssuer, Assigned, AssignedId, Charsets, Config, Http, LocationMatch, Map, MapId, Sandbox,
+    Server, ServerId, StoreFailure, UpstreamGroup, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -48,7 +48,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         ticket_store: None,
         upstreams: Vec::new(),
         caches: Vec::new(),
-        charset_maps: Vec::new(),
+        charsets: Charsets::default(),
         matches: Vec::new(),
         zoned: HashSet::new(),
         main: blank_main(),
@@ -105,6 +105,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     }
     http.zones = scope.zones;
     http.ticket_store = scope.ticket_store;
+    http.charsets = scope.charsets;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
     let objects = |(_, chosen): (String, Chosen)| match chosen {
@@ -165,6 +166,7 @@ impl Walk<'_> {
                     self.fill(&mut events, body);
                 }
                 Body::Block(Context::Endpoint) => self.endpoint(&main, node),
+                Body::Block(Context::Cluster) => self.cluster(&main, node),
                 Body::Block(Context::Stream) => self.stream(&main, node),
                 _ => self.http(&main, body),
             }
@@ -176,6 +178,16 @@ impl Walk<'_> {
         self.fill(&mut level, node.body.as_deref().unwrap_or_default());
         if !level.says("listen") {
             self.scope.warn(node.name.span, "this endpoint has no \"listen\"");
+        }
+    }
+
+    fn cluster(&mut self, main: &Level, node: &Node) {
+        let mut level = main.child(Context::Cluster, LocationMatch::Server);
+        self.fill(&mut level, node.body.as_deref().unwrap_or_default());
+        for needed in ["name", "nats"] {
+            if !level.says(needed) {
+                self.error(node.name.span, format!("no \"{needed}\" in this \"cluster\""));
+            }
         }
     }
 
@@ -231,7 +243,7 @@ impl Walk<'_> {
         }
         if self.scope.upstreams.iter().any(|known| known.name == group.name) {
             self.error(word.span, format!("duplicate upstream \"{}\"", group.name));
-        } else if group.servers.is_empty() {
+        } else if group.servers.is_empty() && !level.says("server") {
             let name = &group.name;
             self.error(node.name.span, format!("no servers are inside upstream \"{name}\""));
         }
@@ -326,6 +338,9 @@ impl Walk<'_> {
         }
         let report = fault.note.into_iter().fold(report, Report::note);
         self.scope.reports.push(report.help(fault.help));
+        for more in fault.more {
+            self.fault(node, more);
+        }
     }
 
     fn error(&mut self, span: Span, message: impl Into<String>) {
@@ -518,9 +533,8 @@ impl Walk<'_> {
             }
         }
         for directive in found("charset_map") {
-            match charset_map(&directive) {
-                Ok(map) => self.scope.charset_maps.push(map),
-                Err(fault) => self.fault(directive.node, fault),
+            if let Err(fault) = charset_map(&directive, &mut self.scope.charsets) {
+                self.fault(directive.node, fault);
             }
         }
     }

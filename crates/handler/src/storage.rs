@@ -27,7 +27,7 @@ use crate::upstream::{CacheQuery, Call, OwnRequest, Sender};
 pub use change::operate;
 pub use list::list;
 pub use look::look;
-pub(crate) use read::read;
+pub use read::read;
 pub use sekisho_storage::Credentials;
 
 /// Reads the keys of every `storage`; an error says which cannot be had. It has nothing of a key in it.

@@ -501,8 +501,12 @@ impl Starting<'_> {
     }
 
     fn pass(&self) -> Result<Box<dyn Task>, Status> {
-        let call = self.upstream_call();
-        upstream::start(&call, Rc::new(self.context()), self.now)
+        let (call, context) = (self.upstream_call(), Rc::new(self.context()));
+        let settings = &self.accepted.bound_site.site.location(self.route.location).settings;
+        if settings.pass.as_deref().is_some_and(|pass| pass.storage.is_some()) {
+            return storage::read(&call, context, self.now);
+        }
+        upstream::start(&call, context, self.now)
     }
 
     fn upstream_call(&self) -> upstream::Call<'_> {

@@ -127,8 +127,8 @@ pub(super) const ROWS: &[Row] = &[
         "Uploads that have had no new part for this time are removed from the store (24h)",
         |_, d, s| {
             s.storage.abandoned = match &*d.arg(0).text {
-                b"off" => Some(None),
-                _ => Some(Some(d.time(0)?)),
+                b"off" => None,
+                _ => Some(d.time(0)?),
             };
             Ok(())
         },
@@ -167,7 +167,7 @@ pub struct StorageParts {
     timeout: Option<Duration>,
     cache: Option<(CacheId, Duration)>,
     part_bytes: Option<u64>,
-    abandoned: Option<Option<Duration>>,
+    abandoned: Option<Duration>,
     trusted: Option<PathBuf>,
     verifies: bool,
 }
@@ -182,7 +182,7 @@ impl Default for StorageParts {
             timeout: None,
             cache: None,
             part_bytes: None,
-            abandoned: None,
+            abandoned: Some(Duration::from_hours(24)),
             trusted: None,
             verifies: true,
         }
@@ -285,12 +285,11 @@ impl StorageParts {
         };
         let default = if is_google { "auto" } else { "us-east-1" };
         let region = self.region.clone().unwrap_or_else(|| default.to_owned());
-        let (at, word, base) = match &self.endpoint {
-            Some((endpoint, word)) => (endpoint.clone(), word, format!("/{bucket}")),
-            None => {
-                let (address, base) = usual_place(is_google, bucket, &region);
-                (Endpoint { address, is_tls: true }, name, base)
-            }
+        let (at, word, base) = if let Some((endpoint, word)) = &self.endpoint {
+            (endpoint.clone(), word, format!("/{bucket}"))
+        } else {
+            let (address, base) = usual_place(is_google, bucket, &region);
+            (Endpoint { address, is_tls: true }, name, base)
         };
         let port = if at.is_tls { 443 } else { 80 };
         let to = destination(s, word, &at.address, at.is_tls, Some(port))?;
@@ -319,7 +318,7 @@ impl StorageParts {
             forward,
             credentials: self.credentials,
             part_bytes: self.part_bytes.unwrap_or(8 << 20),
-            abandoned: self.abandoned.unwrap_or(Some(Duration::from_hours(24))),
+            abandoned: self.abandoned,
         })))
     }
 
@@ -420,13 +419,11 @@ pub(super) fn named(
     let Some(name) = word.text.strip_prefix(SCHEME.as_bytes()) else { return Ok(None) };
     let name = std::str::from_utf8(name).map_err(|_| d.invalid(word, "is not UTF-8"))?;
     let known = |(known, _): &&(String, Chosen)| known == name;
-    match s.storages.iter().find(known) {
-        Some((_, chosen)) => Ok(Some(chosen.clone())),
-        None => {
-            let help = did_you_mean(name, s.storages.iter().map(|(name, _)| name.as_str()));
-            Err(Fault::at(word, format!("there is no \"storage\" \"{name}\"")).help(help))
-        }
+    if let Some((_, chosen)) = s.storages.iter().find(known) {
+        return Ok(Some(chosen.clone()));
     }
+    let help = did_you_mean(name, s.storages.iter().map(|(name, _)| name.as_str()));
+    Err(Fault::at(word, format!("there is no \"storage\" \"{name}\"")).help(help))
 }
 
 /// `root storage:NAME`; `None` where it is a plain folder.

@@ -390,9 +390,10 @@ fn copy(
         };
         let mut location = Vec::new();
         target::encode_path(&new_path, &mut location);
-        Ok(match is_new {
-            true => Done::new(Status::CREATED).field("Location", &location),
-            false => Done::new(Status::NO_CONTENT),
+        Ok(if is_new {
+            Done::new(Status::CREATED).field("Location", &location)
+        } else {
+            Done::new(Status::NO_CONTENT)
         })
     }))
 }

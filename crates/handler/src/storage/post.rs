@@ -217,7 +217,7 @@ async fn store_form(folder: &Folder, intake: &Intake, mut form: Form, part: usiz
                 Found::File(name) => {
                     is_file = true;
                     flush(&mut files).await?;
-                    let name = unused(&files, folder, name.unwrap_or_else(|| folder.made_up()));
+                    let name = unused(&files, folder, &name.unwrap_or_else(|| folder.made_up()));
                     let target = folder.target(&name).await?;
                     let upload = Multipart::begin(&folder.work, &target).await?;
                     files.push(Coming { upload, target, bytes: Vec::new() });
@@ -256,10 +256,10 @@ async fn flush(files: &mut [Coming]) -> Result<(), Status> {
 }
 
 /// Two files of one form may have the same name: neither replaces the other.
-fn unused(files: &[Coming], folder: &Folder, wanted: String) -> String {
+fn unused(files: &[Coming], folder: &Folder, wanted: &str) -> String {
     let is_taken =
         |name: &str| files.iter().any(|file| folder.name(&file.target.key) == name.as_bytes());
-    let mut name = wanted.clone();
+    let mut name = wanted.to_owned();
     let mut number = 0;
     while is_taken(&name) {
         number += 1;

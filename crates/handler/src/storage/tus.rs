@@ -401,12 +401,11 @@ impl Partial {
         let length = noted.note.length;
         let part = part_bytes(self.work().client.storage.part_bytes, Some(length));
         intake.set_max(usize::try_from(part).map_err(|_| Status::CONTENT_TOO_LARGE)?);
-        let (came, turn) = match came {
-            Some(both) => both,
-            None => {
-                let turn = InUse::begin(&noted.upload).ok_or(Status::LOCKED)?;
-                (Came { parts: Vec::new(), tail: Vec::new() }, turn)
-            }
+        let (came, turn) = if let Some(both) = came {
+            both
+        } else {
+            let turn = InUse::begin(&noted.upload).ok_or(Status::LOCKED)?;
+            (Came { parts: Vec::new(), tail: Vec::new() }, turn)
         };
         let bytes = came.bytes();
         let tags = came.parts.into_iter().map(|part| part.tag).collect();

@@ -161,8 +161,7 @@ impl Multipart {
         bytes: u64,
         in_use: InUse,
     ) -> Self {
-        let _in_use = Some(in_use);
-        Self { work: Rc::clone(work), key, id, parts, bytes, is_kept: true, _in_use }
+        Self { work: Rc::clone(work), key, id, parts, bytes, is_kept: true, _in_use: Some(in_use) }
     }
 
     /// Sends the next part.

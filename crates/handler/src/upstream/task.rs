@@ -406,6 +406,7 @@ impl UpstreamTask {
                 let status = self.parts.status.unwrap_or(status);
                 self.expect_trailers(out);
                 out.limit_rate = self.accel.limit_rate;
+                out.charset = self.accel.charset.take();
                 self.head = Some(Head::Final(status, length));
             }
             Answer::HandOver(target) => {
