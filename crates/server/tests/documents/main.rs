@@ -107,6 +107,7 @@ pages! {
     the_commands_of_security_work: "security.md";
     the_commands_of_share_work: "share.md";
     the_commands_of_spa_work: "spa.md";
+    the_commands_of_storage_work: "storage.md";
     the_commands_of_stream_work: "stream.md";
     the_commands_of_tls_work: "tls.md";
     the_commands_of_troubleshooting_work: "troubleshooting.md";
