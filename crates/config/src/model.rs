@@ -51,7 +51,7 @@ pub use charset::{CharsetTypes, Recode};
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
-pub use endpoint::{Admin, Endpoint};
+pub use endpoint::{Admin, Endpoint, IdentityRule, Permit};
 pub use expires::Expires;
 pub use file_ops::{
     Conflict, DeleteDirectories, ExtMethods, FileOps, Methods, Origins, Permissions, Sync,
