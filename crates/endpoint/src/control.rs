@@ -198,6 +198,10 @@ pub struct Session {
     /// Those that run, or whose channel is not drained.
     #[prost(message, repeated, tag = "16")]
     pub requests: Vec<Request>,
+    /// Who it is: `anonymous`, `unix:UID`, `token:NAME`, `user:NAME` or `certificate:SUBJECT`; empty for HTTP, whose
+    /// requests may differ.
+    #[prost(string, tag = "17")]
+    pub identity: String,
 }
 
 /// A request of a session (L34).
