@@ -3,19 +3,10 @@
 use std::sync::Arc;
 
 use crate::level::{Directive, Fault, Level};
-use crate::model::Recode;
+use crate::model::{Charsets, Recode};
 
-/// A `charset_map` by its names.
-#[derive(Debug)]
-pub struct CharsetMap {
-    from: String,
-    to: String,
-    recode: Arc<Recode>,
-    reversed: Option<Arc<Recode>>,
-}
-
-/// Reads a `charset_map from to { … }`.
-pub(crate) fn charset_map(d: &Directive<'_>) -> Result<CharsetMap, Fault> {
+/// Reads a `charset_map from to { … }`, which is one for both directions.
+pub(crate) fn charset_map(d: &Directive<'_>, charsets: &mut Charsets) -> Result<(), Fault> {
     let (from, to) = (d.text(d.arg(0))?.to_owned(), d.text(d.arg(1))?.to_owned());
     let is_utf8 = |name: &str| name.eq_ignore_ascii_case("utf-8");
     if from.eq_ignore_ascii_case(&to) {
@@ -47,8 +38,10 @@ pub(crate) fn charset_map(d: &Directive<'_>) -> Result<CharsetMap, Fault> {
             }
         }
     }
-    let reversed = recode.keeps_length.then(|| Arc::new(recode.reversed()));
-    Ok(CharsetMap { from, to, recode: Arc::new(recode), reversed })
+    let reversed = if is_utf8(&to) { recode.reversed_from_utf8() } else { recode.reversed() };
+    charsets.map(&from, &to, recode);
+    charsets.map(&to, &from, reversed);
+    Ok(())
 }
 
 /// Hexadecimal digits as bytes.
@@ -63,25 +56,16 @@ fn hex(text: &[u8]) -> Option<Vec<u8>> {
 /// or one is not set. The error is that there is no map between them.
 pub(crate) fn recode_of(
     level: &Level,
-    maps: &[CharsetMap],
+    charsets: &Charsets,
 ) -> Result<Option<Arc<Recode>>, (String, String)> {
-    let (Some(to), Some(from)) = (&level.settings.charset, &level.source_charset) else {
+    let (Some(to), Some(from)) = (&level.settings.charset, &level.settings.source_charset) else {
         return Ok(None);
     };
     if to.eq_ignore_ascii_case(from) {
         return Ok(None);
     }
-    for map in maps {
-        let is = |one: &str, other: &str| one.eq_ignore_ascii_case(other);
-        if is(&map.from, from) && is(&map.to, to) {
-            return Ok(Some(Arc::clone(&map.recode)));
-        }
-        if is(&map.to, from)
-            && is(&map.from, to)
-            && let Some(reversed) = &map.reversed
-        {
-            return Ok(Some(Arc::clone(reversed)));
-        }
+    if let Some(recode) = charsets.between(from.as_bytes(), to.as_bytes()) {
+        return Ok(Some(Arc::clone(recode)));
     }
     Err((from.to_string(), to.to_string()))
 }

@@ -117,6 +117,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("charset", "x", I),
     ("charset_types", "*", I),
     ("source_charset", "a", I),
+    ("override_charset", "on", I),
     ("add_header", "x y", I),
     ("add_trailer", "x y", I),
     ("expires", "7s", I),

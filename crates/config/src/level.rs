@@ -12,17 +12,17 @@ use std::time::Duration;
 pub use blank::blank_main;
 use blank::blank_settings;
 
-use crate::charset::CharsetMap;
+use crate::directive::storage::{Chosen, StorageParts};
 use crate::directive::{Context, Row};
 use crate::filters::FilterParts;
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AcmeIssuer, AcmeKey, AddHeader, CachePath, Cgi, CgiExtension, CgiPass, ErrorLog,
-    ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch, LogFormat,
-    Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName,
-    Settings, Step, StoreFailure, StreamSettings, Symlinks, Template, Tls, Types, UpstreamGroup,
-    Zone,
+    AccessLog, AcmeIssuer, AcmeKey, AddHeader, CachePath, Cgi, CgiExtension, CgiPass, Charsets,
+    ErrorLog, ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch,
+    LogFormat, Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource,
+    ServerName, Settings, Step, Storage, StoreFailure, StreamSettings, Symlinks, Template, Tls,
+    Types, UpstreamGroup, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -41,12 +41,21 @@ pub struct Fault {
     pub note: Option<String>,
     /// What might help.
     pub help: Option<String>,
+    /// What is wrong besides.
+    pub more: Vec<Self>,
 }
 
 impl Fault {
     /// The directive as a whole is wrong.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { span: None, message: message.into(), note: None, help: None }
+        Self { span: None, message: message.into(), note: None, help: None, more: Vec::new() }
+    }
+
+    /// All of these are wrong, of which there is one at least.
+    pub fn all(faults: impl IntoIterator<Item = Self>) -> Self {
+        let mut faults = faults.into_iter();
+        let first = faults.next().unwrap_or_else(|| Self::new("invalid parameters"));
+        Self { more: faults.collect(), ..first }
     }
 
     /// This word is wrong.
@@ -209,8 +218,8 @@ pub struct Scope<'a> {
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a `CacheId` is an index here.
     pub caches: Vec<CachePath>,
-    /// `charset_map`s.
-    pub charset_maps: Vec<CharsetMap>,
+    /// The names of charsets, and `charset_map`s.
+    pub charsets: Charsets,
     /// The names of groups that have a `zone`.
     pub zoned: HashSet<String>,
     /// `match` blocks.
@@ -223,6 +232,10 @@ pub struct Scope<'a> {
     pub warned: HashSet<&'static str>,
     /// The `acme_issuer` that is being read.
     pub issuer: AcmeIssuer,
+    /// The `storage` that is being read.
+    pub storage: StorageParts,
+    /// Those that have been, by their names.
+    pub storages: Vec<(String, Chosen)>,
 }
 
 /// A reference to a named location.
@@ -470,8 +483,6 @@ pub struct Level {
     pub cache: CacheParts,
     /// `disable_symlinks`, and whether it has `from=$document_root`.
     pub symlinks: (Symlinks, bool),
-    /// `source_charset`
-    pub source_charset: Option<Arc<str>>,
     /// What holds for CGI programs.
     pub cgi: CgiParts,
     /// What holds for access, links and limits.
@@ -488,6 +499,8 @@ pub struct Level {
     pub forwards: [Arc<Forward>; Family::ALL.len()],
     /// Where requests are passed to.
     pub pass: Option<(Family, PassTo)>,
+    /// `root storage:NAME`
+    pub storage: Option<Arc<Storage>>,
     /// What holds in `stream`.
     pub stream: StreamSettings,
     /// `health_check`
@@ -525,7 +538,6 @@ impl Level {
                 errors: false,
             },
             symlinks: (Symlinks::Follow, false),
-            source_charset: None,
             cgi: CgiParts {
                 switch: None,
                 pass: None,
@@ -539,12 +551,14 @@ impl Level {
             file_ops: FileOpParts::default(),
             real_ip: RealIp {
                 from: Arc::default(),
+                hosts: Arc::default(),
                 source: RealIpSource::ProxyHeader,
                 is_recursive: false,
             },
             tls: Arc::default(),
             forwards: Family::ALL.map(|family| Arc::new(Forward::of(family))),
             pass: None,
+            storage: None,
             stream: StreamSettings::default(),
             health: None,
             group: None,
@@ -576,7 +590,6 @@ impl Level {
             parts: self.parts,
             cache: self.cache,
             symlinks: self.symlinks,
-            source_charset: self.source_charset.clone(),
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             filters: self.filters.handed_down(),
@@ -585,6 +598,7 @@ impl Level {
             tls: Arc::clone(&self.tls),
             forwards: self.forwards.clone(),
             pass,
+            storage: self.storage.clone(),
             stream: self.stream.clone(),
             health: None,
             group: None,
@@ -654,11 +668,14 @@ impl Level {
                 _ => &[],
             };
             let forward = Arc::clone(&self.forwards[family as usize]);
-            Arc::new(Pass { family, to, location: location.into(), forward })
+            Arc::new(Pass { family, to, location: location.into(), forward, storage: None })
         });
+        if let (None, Some(storage)) = (&settings.pass, &self.storage) {
+            settings.pass = Some(Arc::new(Pass::to_storage(storage)));
+        }
         settings.stream =
             (self.context == Context::StreamServer).then(|| Arc::new(self.stream.clone()));
-        let has_proxies = !self.real_ip.from.is_empty();
+        let has_proxies = !(self.real_ip.from.is_empty() && self.real_ip.hosts.is_empty());
         settings.real_ip = has_proxies.then(|| Arc::new(self.real_ip.clone()));
         self.own = Own {
             server_names: own.server_names,

@@ -118,7 +118,9 @@ pub fn load(main_file: &Path, options: &Options, source: &dyn Source) -> Outcome
     let config = resolve::resolve(&tree, options, &mut reports);
     let config = config.filter(|config| machine::check(config, &tree, source, &mut reports));
     let config = config.and_then(|mut config| {
-        machine::find_upstreams(&mut config, &tree, source, &mut reports).then_some(config)
+        let is_fine = machine::find_upstreams(&mut config, &tree, source, &mut reports)
+            & machine::find_proxies(&mut config, &tree, source, &mut reports);
+        is_fine.then_some(config)
     });
     let mut seen = std::collections::HashSet::new();
     let files = tree.files.iter().filter_map(|file| {

@@ -27,10 +27,14 @@ pub struct ListenLine {
 /// Which argument is wrong (0 is the address), and why.
 pub type BadListen = (usize, String);
 
-/// Reads the arguments of a `listen`.
-pub fn listen(args: &[&[u8]]) -> Result<ListenLine, BadListen> {
+/// Reads the arguments of a `listen`; the error is everything that is wrong with them.
+pub fn listen(args: &[&[u8]]) -> Result<ListenLine, Vec<BadListen>> {
     let address = args.first().copied().unwrap_or_default();
-    let addresses = addresses(address).map_err(|reason| (0, reason))?;
+    let mut wrong = Vec::new();
+    let addresses = addresses(address).unwrap_or_else(|reason| {
+        wrong.push((0, reason));
+        Vec::new()
+    });
     let mut line = ListenLine {
         addresses,
         is_default: false,
@@ -38,50 +42,67 @@ pub fn listen(args: &[&[u8]]) -> Result<ListenLine, BadListen> {
         has_options: false,
     };
     for (at, arg) in args.iter().enumerate().skip(1) {
-        let text = std::str::from_utf8(arg).map_err(|_| (at, "invalid parameter".to_owned()))?;
-        option(&mut line, text).map_err(|reason| (at, reason))?;
+        let read = match std::str::from_utf8(arg) {
+            Ok(text) => option(&mut line, text),
+            Err(_) => Err("invalid parameter".to_owned()),
+        };
+        wrong.extend(read.err().map(|reason| (at, reason)));
     }
-    Ok(line)
+    if wrong.is_empty() { Ok(line) } else { Err(wrong) }
 }
 
 /// Reads the arguments of a `listen` in `stream`: there is no port where none is said, and `udp` is for datagrams.
-pub fn stream_listen(args: &[&[u8]]) -> Result<ListenLine, BadListen> {
+pub fn stream_listen(args: &[&[u8]]) -> Result<ListenLine, Vec<BadListen>> {
+    let mut wrong: Vec<BadListen> = Vec::new();
     let address = args.first().copied().unwrap_or_default();
     let text = std::str::from_utf8(address).unwrap_or_default();
     let behind = text.rsplit_once(']').map_or(text, |(_, behind)| behind);
     let has_port =
         behind.contains(':') || text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     if !has_port && !text.starts_with("unix:") {
-        return Err((0, format!("no port in \"{text}\" of the \"listen\" directive")));
+        wrong.push((0, format!("no port in \"{text}\" of the \"listen\" directive")));
     }
     let at = |wanted: &[u8]| args.iter().position(|arg| *arg == wanted).unwrap_or(0);
     let is_udp = at(b"udp") > 0;
     let (places, rest): (Vec<usize>, Vec<&[u8]>) =
         args.iter().copied().enumerate().filter(|(at, arg)| *at == 0 || *arg != b"udp").unzip();
-    if let Some(name) = [&b"http2"[..], b"quic"].into_iter().find(|name| args.contains(name)) {
+    for name in [&b"http2"[..], b"quic"].into_iter().filter(|name| args.contains(name)) {
         let shown = String::from_utf8_lossy(name);
-        return Err((at(name), format!("invalid parameter \"{shown}\"")));
+        wrong.push((at(name), format!("invalid parameter \"{shown}\"")));
     }
-    let mut line = listen(&rest).map_err(|(at, reason)| (places[at], reason))?;
+    let mut line = match listen(&rest) {
+        Ok(line) if wrong.is_empty() => line,
+        Ok(_) => return Err(wrong),
+        Err(more) => {
+            wrong.extend(more.into_iter().map(|(at, reason)| (places[at], reason)));
+            wrong.sort_unstable();
+            wrong.dedup_by_key(|(at, _)| *at);
+            return Err(wrong);
+        }
+    };
     if !is_udp {
         return Ok(line);
     }
     for address in &mut line.addresses {
         match address {
             ListenAddress::Tcp(at) => *address = ListenAddress::Udp(*at),
-            _ => return Err((0, "\"udp\" is for IP addresses".to_owned())),
+            _ => return Err(vec![(0, "\"udp\" is for IP addresses".to_owned())]),
         }
     }
     let options = &line.options;
-    let wrong = [
+    let unsuitable = [
         (options.tls, "ssl"),
         (options.proxy_protocol, "proxy_protocol"),
         (options.backlog.is_some(), "backlog"),
         (options.so_keepalive.is_some(), "so_keepalive"),
         (options.fastopen.is_some(), "fastopen"),
     ];
-    if let Some((_, name)) = wrong.into_iter().find(|(is_said, _)| *is_said) {
-        return Err((at(b"udp"), format!("\"{name}\" parameter is incompatible with \"udp\"")));
+    let unsuitable = unsuitable.into_iter().filter(|(is_said, _)| *is_said);
+    let wrong: Vec<_> = unsuitable
+        .map(|(_, name)| (at(b"udp"), format!("\"{name}\" parameter is incompatible with \"udp\"")))
+        .collect();
+    if !wrong.is_empty() {
+        return Err(wrong);
     }
     Ok(line)
 }
@@ -262,7 +283,11 @@ mod tests {
                     .collect();
                 addresses.join(" ")
             }
-            Err((at, reason)) => format!("{at}: {reason}"),
+            Err(wrong) => {
+                let shown: Vec<_> =
+                    wrong.iter().map(|(at, reason)| format!("{at}: {reason}")).collect();
+                shown.join("; ")
+            }
         }
     }
 
@@ -296,6 +321,10 @@ mod tests {
             ("[1.2.3.4]:80", "0: invalid IPv6 address \"1.2.3.4\""),
             (":80", "0: no host"),
             ("", "0: no host"),
+            (
+                "0 x y=1 deferred",
+                "0: invalid port \"0\"; 1: invalid parameter \"x\"; 2: invalid parameter \"y=1\"",
+            ),
             ("unix:", "0: no path in the unix domain socket"),
             (
                 "example.org:80",

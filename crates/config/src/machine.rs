@@ -1,9 +1,10 @@
 //! What the machine has to say to a configuration that is right in itself: whether there is such a user, whether
 //! it is root, and whether programs would run as root.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::model::{Config, UpstreamPlace};
+use crate::model::{AddressMatch, Config, RealIp, UpstreamPlace};
 use crate::parse::{Node, Tree};
 use crate::report::{Report, Reports};
 use crate::source::Source;
@@ -86,6 +87,43 @@ pub(crate) fn find_upstreams(
     is_fine
 }
 
+/// Looks the hosts of `set_real_ip_from` up. One that is not found is an error, as in nginx; whether all were.
+pub(crate) fn find_proxies(
+    config: &mut Config,
+    tree: &Tree,
+    source: &dyn Source,
+    reports: &mut Reports,
+) -> bool {
+    let mut is_fine = true;
+    let mut known: HashMap<Arc<str>, Vec<AddressMatch>> = HashMap::new();
+    let stream = config.stream.as_mut().and_then(Arc::get_mut);
+    let stream = stream.into_iter().flat_map(|stream| &mut stream.http.locations);
+    for location in config.http.locations.iter_mut().chain(stream) {
+        let Some(real_ip) = location.settings.real_ip.as_mut().filter(|it| !it.hosts.is_empty())
+        else {
+            continue;
+        };
+        let mut from = real_ip.from.to_vec();
+        for (host, span) in &*real_ip.hosts {
+            let found = known.entry(Arc::clone(host)).or_insert_with(|| {
+                let found = source.addresses(host, 0);
+                if !matches!(&found, Ok(found) if !found.is_empty()) {
+                    is_fine = false;
+                    let message = format!("host not found in set_real_ip_from \"{host}\"");
+                    let report = Report::error(&tree.files, *span, message);
+                    reports
+                        .push(found.as_ref().err().cloned().into_iter().fold(report, Report::note));
+                }
+                let found = found.unwrap_or_default();
+                found.iter().map(|address| AddressMatch::one(address.ip())).collect()
+            });
+            from.extend_from_slice(found);
+        }
+        *real_ip = Arc::new(RealIp { from: from.into(), ..RealIp::clone(real_ip) });
+    }
+    is_fine
+}
+
 /// The first directive that has a program run. Blocks are nested within a bound.
 fn first_run(nodes: &[Node]) -> Option<&Node> {
     nodes.iter().find_map(|node| {
@@ -99,6 +137,8 @@ fn first_run(nodes: &[Node]) -> Option<&Node> {
 mod tests {
     use std::ffi::OsString;
     use std::path::Path;
+
+    use std::net::SocketAddr;
 
     use crate::{Memory, Options, Source, load};
 
@@ -121,6 +161,13 @@ mod tests {
         }
         fn would_be_root(&self, user: Option<&str>) -> bool {
             user == Some("root")
+        }
+        fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+            let found = ["192.0.2.1", "2001:db8::1"].map(|ip| ip.parse().expect("an address"));
+            match host {
+                "proxy.test" => Ok(found.map(|ip| SocketAddr::new(ip, port)).to_vec()),
+                _ => Err("no such host".to_owned()),
+            }
         }
     }
 
@@ -155,6 +202,36 @@ mod tests {
             }
             assert_eq!(outcome.config.is_some(), expected.is_empty(), "{text}");
         }
+    }
+
+    #[test]
+    fn proxies_may_be_named_by_their_host() {
+        let text = |host| {
+            format!(
+                "http {{ set_real_ip_from {host}; set_real_ip_from 10.0.0.0/8;
+                 server {{ location /a {{ set_real_ip_from 127.0.0.1; }} }} }}"
+            )
+        };
+        let asked = |host| {
+            let source = Asked(Memory::of("/c", text(host)));
+            load(Path::new("/c"), &Options::new("/"), &source)
+        };
+        let config = asked("proxy.test").config.expect("a configuration");
+        let trusts = |location: usize, address: &str| {
+            let real_ip = config.http.locations[location].settings.real_ip.as_ref();
+            real_ip.expect("proxies").trusts(Some(address.parse().expect("an address")))
+        };
+        for address in ["192.0.2.1", "2001:db8::1", "10.1.1.1"] {
+            assert!(trusts(0, address) && !trusts(1, address), "{address}");
+        }
+        assert!(!trusts(0, "192.0.2.2") && trusts(1, "127.0.0.1"));
+        let outcome = asked("ghost.test");
+        let lines: Vec<String> = outcome.reports.iter().map(crate::Report::line).collect();
+        assert!(outcome.config.is_none());
+        assert!(
+            lines[0].contains("host not found in set_real_ip_from \"ghost.test\""),
+            "{lines:?}"
+        );
     }
 
     /// V45

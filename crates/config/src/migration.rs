@@ -13,10 +13,7 @@ use crate::report::{Report, Severity};
 const DIFFERENT: &[(&str, &str)] = &[
     ("autoindex", "listings are another page: whole names, sorting, a filter"),
     ("auth_basic_user_file", "passwords of the old DES crypt are refused"),
-    (
-        "dav_methods",
-        "201 for a new target and 204 for a replaced one, as RFC 4918 has it; folders see upload_delete_directories",
-    ),
+    ("dav_methods", "201 for a new target and 204 for a replaced one, as RFC 4918 has it"),
     ("daemon", "the server stays in the foreground unless it says \"on\""),
     ("keepalive_timeout", "the default is 10 s"),
     ("max_headers", "beyond it the answer is 431, not 400"),

@@ -6,6 +6,7 @@ mod acme;
 mod cache;
 mod cgi;
 mod charset;
+mod cluster;
 mod compression;
 mod endpoint;
 mod expires;
@@ -23,6 +24,7 @@ mod real_ip;
 mod resolver;
 mod rewrite;
 mod sticky;
+mod storage;
 mod stream;
 mod template;
 mod tls;
@@ -47,7 +49,8 @@ pub use acme::{
 };
 pub use cache::{CacheChoice, CacheId, CachePath, Caching};
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
-pub use charset::{CharsetTypes, Recode};
+pub use charset::{CharsetTypes, Charsets, Recode, Recoding};
+pub use cluster::Cluster;
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
@@ -79,6 +82,7 @@ pub use rewrite::{
     Rewriting, Script, Step, Then,
 };
 pub use sticky::Sticky;
+pub use storage::{CredentialSource, Storage};
 pub use stream::StreamSettings;
 pub use template::{
     ConnectionState, Part, PrereadVariable, Template, TlsVariable, UpstreamVariable, Variable,
@@ -126,6 +130,8 @@ pub struct Main {
     pub privilege: Privilege,
     /// The `endpoint` block.
     pub endpoint: Endpoint,
+    /// The `cluster` block.
+    pub cluster: Option<Box<Cluster>>,
 }
 
 /// `status`, `stub_status`
@@ -177,12 +183,16 @@ pub struct Http {
     pub assigned: Vec<Assigned>,
     /// `limit_req_zone` and `limit_conn_zone`; a [`ZoneId`] is an index here.
     pub zones: Vec<Zone>,
+    /// The names of `charset` and its companions, and `charset_map` blocks.
+    pub charsets: Charsets,
     /// `ssl_session_ticket_store`
     pub ticket_store: Option<String>,
     /// Groups of servers that requests are passed to; an [`UpstreamId`] is an index here.
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a [`CacheId`] is an index here.
     pub caches: Vec<CachePath>,
+    /// `storage` blocks that are object storage; [`Storage::id`] is an index here.
+    pub storages: Vec<Arc<Storage>>,
     /// The names that the configuration gives a meaning, for values that are not known before (`ssi`).
     pub names: Names,
     /// `health_check`s
@@ -361,8 +371,12 @@ pub struct Settings {
     pub charset: Option<Arc<str>>,
     /// `charset_types`
     pub charset_types: CharsetTypes,
-    /// `source_charset`, where it is another one: how texts are recoded.
+    /// `source_charset`
+    pub source_charset: Option<Arc<str>>,
+    /// Where it is another one than `charset`: how texts are recoded.
     pub recode: Option<Arc<Recode>>,
+    /// `override_charset`
+    pub override_charset: bool,
     /// `add_header`
     pub add_headers: Arc<[AddHeader]>,
     /// `add_trailer`
@@ -476,6 +490,22 @@ pub enum PathMapping {
         /// How long the enclosing location's prefix is.
         prefix_bytes: usize,
     },
+}
+
+impl PathMapping {
+    /// What a root in object storage begins with: nothing can be opened there, whatever asks for it.
+    pub(crate) const STORAGE: &'static str = "/dev/null/storage:";
+
+    /// Whether it is a `storage`, and no folder of this machine.
+    pub fn is_storage(&self) -> bool {
+        matches!(self, Self::Root(template) if is_in_storage(template))
+    }
+}
+
+/// Whether a folder is a `storage`, and none of this machine.
+pub fn is_in_storage(folder: &Template) -> bool {
+    let literal = folder.as_literal();
+    literal.is_some_and(|text| text.starts_with(PathMapping::STORAGE.as_bytes()))
 }
 
 /// `client_body_in_file_only`

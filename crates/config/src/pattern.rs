@@ -27,7 +27,7 @@ impl Pattern {
         }
         let utf8 = source.strip_prefix("(*UTF8)").or_else(|| source.strip_prefix("(*UTF)"));
         let is_utf8 = utf8.is_some();
-        let text = without_quotes(utf8.unwrap_or(source));
+        let text = without_pcre_escapes(utf8.unwrap_or(source));
         let linear = |text: &str| Expression::linear(text, is_utf8, ignore_case);
         let made = linear(&text).or_else(|error| {
             let simpler = without_look_ahead(&text).and_then(|text| linear(&text).ok());
@@ -61,9 +61,10 @@ pub fn pattern(source: &str, ignore_case: bool) -> Result<Arc<Pattern>, BadPatte
     Pattern::new(source, ignore_case).map(Arc::new)
 }
 
-/// `\Q…\E` of PCRE: the text between is literal.
-fn without_quotes(source: &str) -> Cow<'_, str> {
-    if !source.contains(r"\Q") {
+/// Escapes of PCRE that the engines do not know: `\Q…\E`, between which the text is literal, `\h` (a blank) and `\R` (a
+/// line break).
+fn without_pcre_escapes(source: &str) -> Cow<'_, str> {
+    if ![r"\Q", r"\h", r"\R"].iter().any(|escape| source.contains(escape)) {
         return Cow::Borrowed(source);
     }
     let mut out = String::with_capacity(source.len());
@@ -74,6 +75,12 @@ fn without_quotes(source: &str) -> Cow<'_, str> {
         if let Some(quoted) = tail.strip_prefix(r"\Q") {
             let (quoted, behind) = quoted.split_once(r"\E").unwrap_or((quoted, ""));
             out.push_str(&regex::escape(quoted));
+            rest = behind;
+        } else if let Some(behind) = tail.strip_prefix(r"\h") {
+            out.push_str(r"[\t\x20]");
+            rest = behind;
+        } else if let Some(behind) = tail.strip_prefix(r"\R") {
+            out.push_str(r"(?:\r\n|[\n\x0b\f\r])");
             rest = behind;
         } else {
             // An escape and what it is for, so that an escaped backslash opens no quote.
@@ -136,6 +143,9 @@ mod tests {
             ("^a++b", "aab", true),
             (r"^\Qa.b\E(\d)$", "a.b7", true),
             (r"^\Qa.b\E(\d)$", "axb7", false),
+            (r"^a\hb[\h]c$", "a\tb c", true),
+            (r"^a\R+$", "a\r\n\n", true),
+            (r"^\\h$", r"\h", true),
             (r"^\p{N}+$", "123", true),
             (r"^\p{N}+$", "12x", false),
             (r"^/(?:build|tests|config(?!uration)|lib)(?:$|/)", "/config/x", true),

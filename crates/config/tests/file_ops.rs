@@ -31,9 +31,9 @@ fn at<'c>(config: &'c Config, name: &str) -> Option<&'c FileOps> {
     found.unwrap_or_else(|| panic!("no location {name}")).settings.file_ops.as_deref()
 }
 
-/// F5, F6: nothing is changed unless something says so, and then with caution.
+/// F5, F6: nothing is changed unless something says so, and then as in nginx.
 #[test]
-fn defaults_are_cautious() {
+fn nothing_is_changed_by_default() {
     let config = loaded("http { server { listen 80; } }");
     assert!(at(&config, "").is_none());
     let config = loaded("http { upload_resumable on; server { listen 80; dav_methods PUT; } }");
@@ -42,7 +42,7 @@ fn defaults_are_cautious() {
     assert_eq!(file_ops.access, Permissions { file: 0o600, folder: 0o700 });
     assert_eq!((file_ops.creates_folders, file_ops.delete_depth_min), (false, 0));
     assert_eq!((file_ops.conflict, file_ops.sync), (Conflict::Replace, Sync::Off));
-    assert_eq!(file_ops.delete_directories, DeleteDirectories::Off);
+    assert_eq!(file_ops.delete_directories, DeleteDirectories::Recursive);
     assert!(file_ops.store.is_none());
     assert!(file_ops.resumable.is_none(), "there is nowhere to resume");
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use sekisho_config::{Level, Recode};
+use sekisho_config::{Level, Recode, Recoding};
 use sekisho_filter::ssi::Shared;
 use sekisho_filter::substitute::Substituter;
 use sekisho_lifecycle::cancel::Cause;
@@ -93,7 +93,14 @@ impl BodyFilter for Substituter {
 
 /// Gives a text in another charset.
 #[derive(Debug)]
-pub struct Recoder(pub Arc<Recode>);
+pub struct Recoder(Recoding);
+
+impl Recoder {
+    /// By this map.
+    pub fn new(recode: &Arc<Recode>) -> Self {
+        Self(Recoding::new(recode))
+    }
+}
 
 impl BodyFilter for Recoder {
     fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Broken> {
@@ -101,7 +108,8 @@ impl BodyFilter for Recoder {
         Ok(bytes.len())
     }
 
-    fn finish(&mut self, _: &mut Vec<u8>) -> Result<(), Broken> {
+    fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Broken> {
+        self.0.finish(out);
         Ok(())
     }
 }

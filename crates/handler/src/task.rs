@@ -50,6 +50,8 @@ pub struct Outbox {
     pub fields: Fields,
     /// How fast the body may leave, in place of `limit_rate` (`X-Accel-Limit-Rate`); 0 is no limit.
     pub limit_rate: Option<u64>,
+    /// The charset to give the body in, in place of `charset` (`X-Accel-Charset`).
+    pub charset: Option<Vec<u8>>,
     /// Body bytes. Emptied by the connection after each progress.
     pub body: Vec<u8>,
     /// Fields that follow the body: empty ones with the head if some may follow, and all of them with the end.

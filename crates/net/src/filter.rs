@@ -96,6 +96,20 @@ impl<'a> Filtering<'a> {
         is_any.then_some(wanted)
     }
 
+    /// Gives the text of a body in another charset; whether it is no longer as long as it was.
+    pub(crate) fn recode(recode: &Arc<Recode>, body: &mut Body, fields: &mut Fields) -> bool {
+        let length = body.length;
+        body.wrap(|task, length| {
+            Box::new(FilterTask::new(task, length, Box::new(Recoder::new(recode))))
+        });
+        if recode.keeps_length {
+            body.length = length;
+        } else {
+            mark_changed(fields, true);
+        }
+        !recode.keeps_length
+    }
+
     /// Puts the filters around a body, and makes the fields those of what comes out. `recode` is how its text is
     /// given in another charset, where it is.
     pub(crate) fn apply(
@@ -134,8 +148,7 @@ impl<'a> Filtering<'a> {
             });
         }
         if let Some(recode) = recode {
-            let recoder = Box::new(Recoder(Arc::clone(recode)));
-            body.wrap(|task, length| Box::new(FilterTask::new(task, length, recoder)));
+            Self::recode(recode, body, fields);
         }
         if let Some(ssi) = wanted.ssi {
             mark_changed(fields, ssi.keeps_modified);

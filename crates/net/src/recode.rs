@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Recode, Settings};
+use sekisho_config::{Recode, Recoding, Settings};
 use sekisho_handler::compress::{CompressTask, Compressor, Source};
 use sekisho_handler::{Piece, Reply, Task};
 use sekisho_http::{Fields, Status};
@@ -54,9 +54,11 @@ pub(crate) fn apply(reply: Reply, settings: &Settings, fields: &Fields) -> Recod
     }
 }
 
-fn recoded(recode: &Recode, bytes: &[u8]) -> Vec<u8> {
+fn recoded(recode: &Arc<Recode>, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    recode.push(bytes, &mut out);
+    let mut recoding = Recoding::new(recode);
+    recoding.push(bytes, &mut out);
+    recoding.finish(&mut out);
     out
 }
 

@@ -1,9 +1,10 @@
 //! The answer of one request on its way out: its fields, its head, its body in pieces, and its one ending.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sekisho_config::{Bytes, Level};
+use sekisho_config::{Bytes, Level, Recode};
 use sekisho_handler::filter::{FilterTask, Part, Requests, SliceTask};
 use sekisho_handler::{FileTask, Piece, Reply, Task, answer};
 use sekisho_http::fields::is_field_value;
@@ -12,6 +13,7 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
     ConnectionFacts, Sent, SubrequestTarget, added_fields, added_trailers, expand, has_trailers,
+    name_charset,
 };
 
 use crate::compress::{Compression, Outgoing};
@@ -101,7 +103,11 @@ impl Exchange {
         let task: Box<dyn Task> =
             Box::new(FileTask::new(reply.piece.into_iter().chain(reply.body)));
         self.task = Some(task);
-        self.filter(link, facts, status, length, true, now);
+        let recode = self.accepted.as_ref().and_then(|accepted| {
+            let site = &accepted.bound_site.site;
+            recode::wanted(&site.location(self.route.location).settings, &self.fields).cloned()
+        });
+        self.filter(link, facts, status, length, recode.as_ref(), now);
         let task = self.task.take().filter(|_| self.head.method() != Method::Head);
         self.send_stream(link, status, task, now);
     }
@@ -114,7 +120,7 @@ impl Exchange {
         facts: &ConnectionFacts,
         status: Status,
         length: Option<u64>,
-        is_own: bool,
+        recode: Option<&Arc<Recode>>,
         now: Moment,
     ) -> bool {
         let tree = self.tree(link, facts, now);
@@ -132,10 +138,10 @@ impl Exchange {
                 let route = Rc::new(self.route.clone());
                 Rc::new(Requester { tree: Rc::clone(&tree), route, depth: 0 })
             };
-            let settings = &table.location(self.route.location).settings;
-            let recode = if is_own { recode::wanted(settings, &self.fields) } else { None };
             filtering.apply(wanted, &mut body, &mut self.fields, recode, requester);
             is_changed = true;
+        } else if let Some(recode) = recode {
+            is_changed = Filtering::recode(recode, &mut body, &mut self.fields);
         }
         let compression = Compression { table, request: &request, route: &self.route };
         let Body { mut task, length } = body;
@@ -321,8 +327,11 @@ impl Exchange {
         let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let table = bound_site.site.table();
         added_fields(table, &request, &self.route, status, None, &mut self.fields);
-        if table.location(self.route.location).settings.filters.is_some() {
-            let is_changed = self.filter(link, &facts, status, length, false, now);
+        let recode = self.name_charset(&bound_site, status);
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
+        let settings = &table.location(self.route.location).settings;
+        if settings.filters.is_some() || recode.is_some() {
+            let is_changed = self.filter(link, &facts, status, length, recode.as_ref(), now);
             let length = BodyLength::of(length.filter(|_| !is_changed));
             self.send_head(link, status, length, now);
             return;
@@ -332,6 +341,19 @@ impl Exchange {
             compression.apply_to_task(status, length, &mut self.task, &mut self.fields);
         let length = BodyLength::of(length.filter(|_| !is_compressed));
         self.send_head(link, status, length, now);
+    }
+
+    /// Names the charset of what a program or another server has made; how it is recoded, where it is.
+    fn name_charset(&mut self, bound_site: &BoundSite, status: Status) -> Option<Arc<Recode>> {
+        let asked = self.outbox.charset.take();
+        let site = &bound_site.site;
+        let settings = &site.location(self.route.location).settings;
+        if settings.pass.is_none() && settings.cgi.is_none() {
+            return None;
+        }
+        let charsets = &site.config().http.charsets;
+        let asked = asked.as_deref();
+        name_charset(charsets, settings, status, asked, &mut self.fields, &self.route)
     }
 
     /// Switches to another protocol, as a task says; whether that can be.

@@ -373,7 +373,7 @@ impl Subrequest {
     fn progress(&mut self, progress: Progress, out: &mut Outbox, now: Moment) -> Option<Progress> {
         let input = match progress {
             Progress::Head(status, length) => {
-                out.limit_rate = None;
+                (out.limit_rate, out.charset) = (None, None);
                 return Some(self.begin(status, length, out, now));
             }
             Progress::Informational(_) => {

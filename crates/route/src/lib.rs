@@ -9,6 +9,7 @@ pub mod address_database;
 mod assigned;
 pub mod body_facts;
 mod capture;
+pub mod charset;
 pub mod compression;
 mod credentials;
 mod decide;
@@ -18,6 +19,7 @@ mod links;
 mod location;
 pub mod log;
 pub mod log_entry;
+mod object;
 mod path_mapping;
 mod real_ip;
 mod redirect;
@@ -35,6 +37,7 @@ pub mod zone;
 pub use access_checks::{AccessChecks, Password, Rated, Taken, Wait};
 pub use action::{Action, Files, Kind, Look, Seen};
 pub use address_database::AddressDatabase;
+pub use charset::name_charset;
 pub use credentials::decode_base64;
 pub use decide::{Destination, FileOp, Handover, OWN_PREFIX, Store};
 pub use fields::{
@@ -42,6 +45,7 @@ pub use fields::{
 };
 pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
+pub use object::{ObjectLook, Objects};
 pub use redirect::push_origin;
 pub use route_state::{
     Census, ClientCertificate, ClientVerdict, ConnectionCounts, ConnectionFacts, Offered, Request,

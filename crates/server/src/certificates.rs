@@ -11,64 +11,37 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
-use sekisho_config::{AcmeCertificate, Config, Level};
+use sekisho_config::{AcmeCertificate, Config};
+use sekisho_net::Site;
 use sekisho_net::tls::Staple;
 use sekisho_net::tls::acme::identity;
-use sekisho_net::{Clock, Site};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 pub(crate) use self::state::make_folder;
+pub(crate) use self::web::roots;
+use crate::Problem;
+use crate::background::{Background, Context, Work};
 use crate::user::Identity;
-use crate::{Problem, privilege};
 
-/// The thread that sees to certificates. It ends with the process: an order that is cut off is made anew.
+/// The thread that sees to certificates: an order that is cut off with the process is made anew. After a change of
+/// the configuration, what has failed is tried again at once.
+pub(crate) type Certificates = Background<Upkeep>;
+
+/// Orders, and OCSP responses.
 #[derive(Debug)]
-pub(crate) struct Certificates {
-    sites: watch::Sender<Arc<Site>>,
-    started: Instant,
-    is_running: bool,
-}
+pub(crate) struct Upkeep;
 
-impl Certificates {
-    /// Starts the thread, where the configuration has anything for it to do.
-    pub(crate) fn start(site: &Arc<Site>, started: Instant) -> Result<Self, Problem> {
-        let (sites, _) = watch::channel(Arc::clone(site));
-        let mut all = Self { sites, started, is_running: false };
-        all.run_if_needed()?;
-        Ok(all)
+impl Work for Upkeep {
+    const NAME: &'static str = "certificates";
+
+    fn is_needed(site: &Site) -> bool {
+        !orders(site.config()).is_empty() || !site.staples().is_empty()
     }
 
-    /// Takes up another configuration. What has failed is tried again at once.
-    pub(crate) fn take_up(&mut self, site: &Arc<Site>) -> Result<(), Problem> {
-        self.sites.send_replace(Arc::clone(site));
-        self.run_if_needed()
-    }
-
-    fn run_if_needed(&mut self) -> Result<(), Problem> {
-        let has_nothing_to_do = {
-            let site = self.sites.borrow();
-            orders(site.config()).is_empty() && site.staples().is_empty()
-        };
-        if self.is_running || has_nothing_to_do {
-            return Ok(());
-        }
-        let context = Context { sites: self.sites.subscribe(), started: self.started };
-        let body = move || {
-            if privilege::give_up_rest_in_thread().is_err() {
-                return;
-            }
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            if let Ok(runtime) = runtime {
-                runtime.block_on(run(context));
-            }
-        };
-        let thread = std::thread::Builder::new().name("certificates".to_owned()).spawn(body);
-        thread.map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
-        self.is_running = true;
-        Ok(())
+    async fn run(context: Context) {
+        run(context).await;
     }
 }
 
@@ -100,21 +73,6 @@ fn orders(config: &Config) -> Vec<&AcmeCertificate> {
         }
     }
     all
-}
-
-/// What every order knows.
-#[derive(Clone)]
-struct Context {
-    sites: watch::Receiver<Arc<Site>>,
-    started: Instant,
-}
-
-impl Context {
-    fn log(&self, level: Level, message: &str) {
-        let clock = Clock::new(self.started);
-        let stamp = clock.stamp(clock.now());
-        self.sites.borrow().log.write(level, stamp, None, format_args!("{message}"));
-    }
 }
 
 /// Has a task for each certificate that is ordered and for each OCSP response, for as long as it is wanted.

@@ -18,6 +18,7 @@
 //! call it by its number.
 #![forbid(unsafe_code)]
 
+mod background;
 mod body_folders;
 mod builtin;
 mod certificates;
@@ -41,6 +42,7 @@ mod serve;
 mod service_manager;
 mod setup;
 
+mod cluster;
 mod start;
 mod startup_log;
 mod stores;

@@ -141,6 +141,41 @@ fn what_counts_while_the_store_is_away_is_configured() {
     }
 }
 
+/// What has been counted reaches the store, also if the configuration is loaded anew while the store is told.
+#[test]
+fn a_reload_loses_no_count() {
+    const ROUNDS: u64 = 8;
+    const EACH: u64 = 10;
+    let Some(store) = Store::start() else { return };
+    let config = http(&format!(
+        "limit_req_zone all zone=slow:1m rate=1r/m store=redis+unix://{};
+         server {{ listen 127.0.0.1:{{port}}; root {{root}}; location /rate {{ limit_req zone=slow burst=1000 nodelay; }} }}",
+        store.socket()
+    ));
+    let tree = Tree::new();
+    tree.file("root/rate", "here");
+    let server = Server::start_in(tree, BINARY, &config);
+    let cli = |arguments: &[&str]| {
+        let socket = store.socket();
+        run("redis-cli", &[&["-s", socket.as_str()], arguments].concat(), LONG).stdout
+    };
+    let reloads = || server.log("error.log").matches("reloaded").count() as u64;
+    for round in 0..ROUNDS {
+        // The store takes its time, and answers within its bound.
+        cli(&["client", "pause", "120"]);
+        let mut client = server.connect();
+        for _ in 0..EACH {
+            assert_eq!(client.get("/rate").status, 200);
+        }
+        server.signal(Signal::HUP);
+        eventually("the reload", LONG, || reloads() > round);
+    }
+    let excess = || cli(&["hget", "sekisho:req:slow:all", "excess"]).trim().parse().unwrap_or(0);
+    // Less what has run off meanwhile, and the first one, which is free.
+    let expected = (ROUNDS * EACH - 1) * 1000;
+    eventually("all are counted", LONG, || (expected - 1500..=expected).contains(&excess()));
+}
+
 #[test]
 fn a_session_is_resumed_with_another_server() {
     // S4

@@ -32,7 +32,11 @@ pub(super) const ROWS: &[Row] = &[
                 s.warn(word.span, "this \"listen\" is ignored: HTTP/3 is not supported yet");
                 return Ok(());
             }
-            let line = listen(&args).map_err(|(at, reason)| listen_fault(d.arg(at), at, reason))?;
+            let line = listen(&args).map_err(|wrong| {
+                Fault::all(
+                    wrong.into_iter().map(|(at, reason)| listen_fault(d.arg(at), at, reason)),
+                )
+            })?;
             let span = (!d.is_default).then(|| d.arg(0).span);
             l.own.listens.push((line, span));
             Ok(())

@@ -104,8 +104,8 @@ pub(super) const ROWS: &[Row] = &[
         "upload_delete_directories",
         LEVELS,
         "off|empty|recursive",
-        "off",
-        "Whether DELETE removes folders: never (403), empty ones (409 otherwise), or with their content (ours)",
+        "recursive",
+        "Whether DELETE removes folders: never (403), empty ones (409 otherwise), or with their content, as in nginx (ours)",
         |l, d, _| {
             let word = d.arg(0);
             l.file_ops.rest.delete_directories = match &*word.text {

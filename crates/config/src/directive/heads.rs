@@ -68,15 +68,23 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "name|off",
         "off",
-        "The charset of files: with a `charset_map` they are converted to `charset`",
+        "The charset of texts that do not name theirs: with a `charset_map` they are converted to `charset`",
         |l, d, _| {
             let text = d.text(d.arg(0))?;
             if text.starts_with('$') {
                 return Err(d.not_built(d.arg(0)));
             }
-            l.source_charset = (text != "off").then(|| Arc::from(text));
+            l.settings.source_charset = (text != "off").then(|| Arc::from(text));
             Ok(())
         },
+    ),
+    active(
+        "override_charset",
+        LEVELS_IF,
+        "on|off",
+        "off",
+        "Whether texts of programs and other servers that name their charset are converted to `charset`, by a `charset_map`",
+        |l, d, _| set(&mut l.settings.override_charset, d.flag()),
     ),
     active(
         "charset_map",

@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Row] = &[
         "size",
         "64k",
         "How much of a request body a client may send before it is read",
-        |l, d, _| set(&mut l.parts.http2.preread_bytes, bytes(d)),
+        |l, d, _| set(&mut l.parts.http2.preread_bytes, bytes(d, 0)),
     ),
     active(
         "http2_chunk_size",
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[
         "size",
         "8k",
         "The maximum size of a piece of a response body while other streams wait",
-        |l, d, _| set(&mut l.settings.http2_chunk_size, bytes(d)),
+        |l, d, _| set(&mut l.settings.http2_chunk_size, bytes(d, 1)),
     ),
     warned("http2_recv_buffer_size", HTTP_SERVER, "size", "Buffers are pooled"),
     warned("http2_recv_timeout", HTTP_SERVER, "time", "Obsolete: use `client_header_timeout`"),
@@ -63,8 +63,8 @@ fn count(d: &Directive<'_>) -> Result<u32, Fault> {
     u32::try_from(count).map_err(|_| d.invalid(d.arg(0), "is too large"))
 }
 
-fn bytes(d: &Directive<'_>) -> Result<u32, Fault> {
+fn bytes(d: &Directive<'_>, least: u32) -> Result<u32, Fault> {
     let bytes = d.size(0)?;
-    let bytes = u32::try_from(bytes).ok().filter(|bytes| (1..=1 << 30).contains(bytes));
-    bytes.ok_or_else(|| d.invalid(d.arg(0), "must be from 1 to 1g"))
+    let bytes = u32::try_from(bytes).ok().filter(|bytes| (least..=1 << 30).contains(bytes));
+    bytes.ok_or_else(|| d.invalid(d.arg(0), &format!("must be from {least} to 1g")))
 }

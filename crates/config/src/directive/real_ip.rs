@@ -4,24 +4,27 @@ use std::sync::Arc;
 
 use super::access::who;
 use super::{LEVELS, Row, active, set};
-use crate::model::{AddressMatch, RealIpSource};
+use crate::model::RealIpSource;
 
 pub(super) const ROWS: &[Row] = &[
     active(
         "set_real_ip_from",
         LEVELS,
-        "address|cidr|unix:",
+        "address|cidr|host|unix:",
         "",
-        "Proxies that are trusted to name their client",
+        "Proxies that are trusted to name their client; a host has the addresses that it has when the configuration is loaded",
         |l, d, s| {
             let word = d.arg(0);
-            let from = who(d, s, word)?;
-            if from == AddressMatch::All {
-                return Err(d.invalid(word, "must be an address, a network or \"unix:\""));
-            }
             if d.is_first_of(l) {
-                l.real_ip.from = Arc::default();
+                (l.real_ip.from, l.real_ip.hosts) = Default::default();
             }
+            let text = d.text(word)?;
+            if is_host(text) {
+                let host = (Arc::from(text), word.span);
+                l.real_ip.hosts = l.real_ip.hosts.iter().cloned().chain([host]).collect();
+                return Ok(());
+            }
+            let from = who(d, s, word)?;
             let all = l.real_ip.from.iter().copied().chain([from]).collect();
             l.real_ip.from = all;
             Ok(())
@@ -56,3 +59,9 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| set(&mut l.real_ip.is_recursive, d.flag()),
     ),
 ];
+
+/// Whether it is the name of a host, and no address or network: it has a letter that none of these has.
+fn is_host(text: &str) -> bool {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    text.bytes().all(is_name) && text.bytes().any(|byte| byte.is_ascii_alphabetic())
+}

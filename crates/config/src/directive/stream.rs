@@ -22,8 +22,9 @@ pub(super) const ROWS: &[Row] = &[
         "An address to listen on; `udp` for datagrams, `ssl`, `proxy_protocol`, `default_server`, and socket options",
         |l, d, _| {
             let args: Vec<&[u8]> = d.args().iter().map(|word| &*word.text).collect();
-            let line = stream_listen(&args)
-                .map_err(|(at, reason)| Fault::at(d.arg(at), reason))?;
+            let line = stream_listen(&args).map_err(|wrong| {
+                Fault::all(wrong.into_iter().map(|(at, reason)| Fault::at(d.arg(at), reason)))
+            })?;
             l.own.listens.push((line, Some(d.arg(0).span)));
             Ok(())
         },

@@ -2,8 +2,7 @@
 //! with a warning where an operator may miss the effect. Ignoring each of them is harmless.
 
 use super::{
-    EVENTS, HTTP, HTTP_SERVER, HTTP_STREAM, LEVELS, LEVELS_IF, MAIN, Row, SERVER_LOCATION, silent,
-    warned,
+    EVENTS, HTTP, HTTP_SERVER, HTTP_STREAM, LEVELS, MAIN, Row, SERVER_LOCATION, silent, warned,
 };
 
 pub(super) const ROWS: &[Row] = &[
@@ -78,12 +77,6 @@ pub(super) const ROWS: &[Row] = &[
         "Lingering happens where a body is left unread",
     ),
     warned("send_lowat", LEVELS, "size", "The kernel decides about sending"),
-    warned(
-        "override_charset",
-        LEVELS_IF,
-        "on|off",
-        "Programs and other servers name their own charset",
-    ),
     warned("http3", HTTP_SERVER, "on|off", "HTTP/3 is not supported yet"),
     warned("http3_hq", HTTP_SERVER, "on|off", "HTTP/3 is not supported yet"),
     warned("http3_max_concurrent_streams", HTTP_SERVER, "number", "HTTP/3 is not supported yet"),

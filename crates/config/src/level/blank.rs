@@ -43,6 +43,8 @@ pub(super) fn blank_settings() -> Settings {
         default_type: Arc::from(""),
         charset: None,
         charset_types: CharsetTypes::Text,
+        source_charset: None,
+        override_charset: false,
         recode: None,
         add_headers: Arc::default(),
         add_trailers: Arc::default(),
@@ -103,5 +105,6 @@ pub fn blank_main() -> Main {
         worker_shutdown_timeout: None,
         privilege: Privilege::default(),
         endpoint: Endpoint::default(),
+        cluster: None,
     }
 }

@@ -56,6 +56,14 @@ pub enum AddressMatch {
 }
 
 impl AddressMatch {
+    /// This address and no other.
+    pub fn one(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4 { address: address.to_bits(), mask: u32::MAX },
+            IpAddr::V6(address) => Self::V6 { address: address.to_bits(), mask: u128::MAX },
+        }
+    }
+
     /// Whether a client is meant; `None` is one of a Unix socket. An IPv4 address that comes as an IPv6 one
     /// is an IPv4 address.
     pub fn is_meant(self, client: Option<IpAddr>) -> bool {

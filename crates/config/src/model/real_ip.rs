@@ -4,12 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::AddressMatch;
+use crate::report::Span;
 
 /// How the client's address is found behind a proxy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RealIp {
     /// `set_real_ip_from`: the trusted proxies.
     pub from: Arc<[AddressMatch]>,
+    /// Those that are named by a host, and where; their addresses stand above once the machine was asked.
+    pub hosts: Arc<[(Arc<str>, Span)]>,
     /// `real_ip_header`
     pub source: RealIpSource,
     /// `real_ip_recursive`: further, as long as addresses are those of trusted proxies.

@@ -3,16 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sekisho_http::Method;
-
 use crate::charset::recode_of;
 
-use super::{Inner, NOWHERE, Walk};
+use super::{Inner, Walk};
 use crate::directive::{Body, Context, answers};
 use crate::level::{Directive, Level};
 use crate::model::{
-    CgiPass, DeleteDirectories, LimitExcept, LocationId, LocationMatch, Part, PathMapping,
-    Programs, Script, ServerId, Step, Template,
+    CgiPass, LimitExcept, LocationId, LocationMatch, Part, PathMapping, Programs, Script, ServerId,
+    Settings, Step, Template,
 };
 use crate::names::{location_match, shown};
 use crate::parse::Node;
@@ -64,6 +62,7 @@ impl Walk<'_> {
         self.check_password(&level);
         self.set_recode(&mut level);
         self.check_program(&level);
+        self.check_storage(&level);
         let mut limited = None;
         for (row, node) in &blocks {
             if row.body == Body::Block(Context::LimitExcept) {
@@ -218,12 +217,16 @@ impl Walk<'_> {
             let message = "\"auth_basic\" without \"auth_basic_user_file\" lets everybody in";
             self.scope.warn(*span, message);
         }
-        self.check_deletion(level);
     }
 
     /// How texts of the level are recoded.
     pub(super) fn set_recode(&mut self, level: &mut Level) {
-        match recode_of(level, &self.scope.charset_maps) {
+        let Settings { charset, source_charset, .. } = &level.settings;
+        [charset, source_charset]
+            .into_iter()
+            .flatten()
+            .for_each(|name| self.scope.charsets.name(name));
+        match recode_of(level, &self.scope.charsets) {
             Ok(recode) => level.settings.recode = recode,
             Err((from, to)) => {
                 let says =
@@ -233,23 +236,6 @@ impl Walk<'_> {
                 let report = Report::error(self.scope.files, says.copied(), message);
                 self.scope.reports.push(report);
             }
-        }
-    }
-
-    /// nginx deletes folders with all that is in them; here that must be enabled.
-    fn check_deletion(&mut self, level: &Level) {
-        let file_ops = &level.file_ops.rest;
-        if let Some(span) = level.seen.get("dav_methods")
-            && *span != NOWHERE
-            && file_ops.methods.contains(Method::Delete)
-            && file_ops.delete_directories == DeleteDirectories::Off
-            && !level.says("upload_delete_directories")
-        {
-            let message = "DELETE refuses folders with 403, where nginx deletes them with all that is in them";
-            let help =
-                "\"upload_delete_directories recursive;\" is nginx's meaning, \"off\" this one";
-            let report = Report::warning(self.scope.files, *span, message);
-            self.scope.reports.push(report.help(help.to_owned()));
         }
     }
 

@@ -10,7 +10,7 @@ use brotli::enc::encode::{
     BrotliEncoderStateStruct,
 };
 use flate2::write::GzEncoder;
-use sekisho_config::Recode;
+use sekisho_config::{Recode, Recoding};
 use sekisho_http::Coding;
 use zstd::zstd_safe::CParameter;
 
@@ -32,7 +32,7 @@ enum Kind {
     Brotli(Box<BrotliEncoderStateStruct<StandardAlloc>>),
     Gzip(GzEncoder<Vec<u8>>),
     /// No compression: a text in another charset.
-    Recode(Arc<Recode>),
+    Recode(Recoding),
 }
 
 impl std::fmt::Debug for Encoder {
@@ -80,7 +80,7 @@ impl Encoder {
 
     /// One that gives texts in another charset.
     pub fn recode(recode: &Arc<Recode>) -> Self {
-        Self(Box::new(Kind::Recode(Arc::clone(recode))))
+        Self(Box::new(Kind::Recode(Recoding::new(recode))))
     }
 
     /// Takes all of the bytes; gives what is ready.
@@ -97,7 +97,7 @@ impl Encoder {
                 encoder.write_all(bytes)?;
                 out.append(encoder.get_mut());
             }
-            Kind::Recode(recode) => recode.push(bytes, out),
+            Kind::Recode(recoding) => recoding.push(bytes, out),
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Encoder {
                 run_brotli(&mut state, Operation::BROTLI_OPERATION_FINISH, &[], out)?;
             }
             Kind::Gzip(encoder) => out.append(&mut encoder.finish()?),
-            Kind::Recode(_) => {}
+            Kind::Recode(mut recoding) => recoding.finish(out),
         }
         Ok(())
     }

@@ -252,9 +252,6 @@ impl Reading<'_> {
                 10 if name.eq_ignore_ascii_case(b"set-cookie") => {
                     self.changes.and_then(|changes| changes.cookie(self.pass, value))
                 }
-                12 if name.eq_ignore_ascii_case(b"content-type") => {
-                    accel.charset.as_deref().and_then(|charset| with_charset(value, charset))
-                }
                 _ => None,
             };
             fields.push(name, new.as_deref().unwrap_or(value));
@@ -267,9 +264,4 @@ impl Reading<'_> {
 
 fn has_accel(fields: &Fields) -> bool {
     fields.iter().any(|(name, _)| name.len() > 8 && name[..8].eq_ignore_ascii_case(b"x-accel-"))
-}
-
-fn with_charset(value: &[u8], charset: &[u8]) -> Option<Vec<u8>> {
-    let media_type = value.split(|byte| *byte == b';').next()?.trim_ascii_end();
-    Some([media_type, b"; charset=", charset].concat())
 }

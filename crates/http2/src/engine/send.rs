@@ -161,7 +161,8 @@ impl Http2 {
 
     fn quota_of(&self, stream: &Stream) -> usize {
         let window = self.send_window.min(stream.send_window).max(0) as u64;
-        let frame = self.policy.chunk_bytes.clamp(1, self.peer_frame_bytes_max);
+        let policy = stream.policy.as_ref().unwrap_or(&self.policy);
+        let frame = policy.chunk_bytes.clamp(1, self.peer_frame_bytes_max);
         window.min(u64::from(frame)).min(stream.unsent()) as usize
     }
 
@@ -325,7 +326,9 @@ impl Http2 {
     /// The response is complete and the request is not. A short rest of it may come; a long one is refused (M3).
     fn await_end(&mut self, id: StreamId, scratch: &mut Scratch, now: Moment) {
         let Some(stream) = self.streams.get(id) else { return };
+        // Nothing can come through a window that is closed.
         let is_long = stream.expects
+            || stream.receive_window == 0
             || stream.missing.is_some_and(|missing| missing > u64::from(stream.receive_window));
         self.streams.finish(id);
         if is_long {

@@ -115,6 +115,28 @@ fn the_window_of_the_connection_does_not_wait_for_handlers() {
     assert!(peer.engine.request_has_body(stalled));
 }
 
+/// `http2_body_preread_size 0`: nothing may come before a handler wants it, and nothing comes if none does.
+#[test]
+fn a_body_may_have_to_wait_for_its_handler() {
+    let mut peer = Peer::new(policy(|policy| policy.stream_window_bytes = 0));
+    let id = peer.requests(1, &POST, false);
+    assert!(peer.flushes().is_empty());
+    peer.takes_body(id, None).expect("no limit");
+    let opened = peer.flushes();
+    assert!(matches!(opened.as_slice(), [Sent::Window(1, _)]), "{opened:?}");
+    assert_eq!(bytes_of(&peer.sends(data(1, &[0; 16_000], true)), id), 16_000);
+    peer.answers(id, Status::OK);
+    peer.flushes();
+
+    let id = peer.requests(3, &POST, false);
+    peer.answers(id, Status::OK);
+    let frames = peer.flushes();
+    assert_eq!(frames.last(), Some(&Sent::Reset(3, Code::NoError.number())), "{frames:?}");
+
+    let id = peer.requests(5, &POST, false);
+    assert_eq!(peer.sends(data(5, &[0; 1], false)), [Event::ClientLost(id, Loss::Violation)]);
+}
+
 /// H6, M3: a body that is too large is refused at once, and its rest is not wanted.
 #[test]
 fn a_body_beyond_its_limit_is_413() {

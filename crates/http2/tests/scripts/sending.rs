@@ -33,6 +33,19 @@ fn streams(peer: &mut Peer, priorities: &[&'static str], length: u64) -> Vec<Str
     ids
 }
 
+/// `http2_chunk_size`
+#[test]
+fn a_frame_is_as_long_as_the_location_of_its_stream_says() {
+    let mut peer = Peer::open();
+    let (own, other) = (peer.gets(1), peer.gets(3));
+    peer.engine.set_policy(own, &policy(|policy| policy.chunk_bytes = 100));
+    for id in [own, other] {
+        peer.heads(id, Status::OK, BodyLength::Known(20_000));
+        peer.is_ready(id);
+    }
+    assert_eq!((peer.engine.quota(own), peer.engine.quota(other)), (100, 16 * 1024));
+}
+
 #[test]
 fn nobody_sends_more_than_the_windows_allow() {
     let mut peer = Peer::open();

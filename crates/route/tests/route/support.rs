@@ -250,6 +250,8 @@ fn settings() -> Settings {
         default_type: "application/octet-stream".into(),
         charset: None,
         charset_types: sekisho_config::CharsetTypes::Text,
+        source_charset: None,
+        override_charset: false,
         recode: None,
         add_headers: [].into(),
         add_trailers: [].into(),

@@ -112,7 +112,7 @@ impl HttpClient for Web {
 }
 
 /// The authorities that are trusted: those of a file, or the system's.
-fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
+pub(crate) fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let Some(file) = file else {
         let found = rustls_native_certs::load_native_certs();

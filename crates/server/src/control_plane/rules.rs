@@ -9,6 +9,7 @@ use sekisho_handler::memory;
 use sekisho_net::native::{GateRules, NativeRules};
 
 use super::identities::Identities;
+use crate::cluster::Membership;
 
 /// Peers that have only just connected, at each address.
 const GREETINGS: u32 = 256;
@@ -23,6 +24,8 @@ pub(crate) struct Rules {
     /// The same for callers of services, and how much they may do at once.
     pub(crate) access: ServiceAccess,
     pub(crate) grace: Option<Duration>,
+    /// What this node is in its cluster.
+    pub(crate) membership: Option<Arc<Membership>>,
 }
 
 impl Rules {
@@ -41,7 +44,7 @@ impl Rules {
         };
         let permissions = Arc::new(identities.permissions.clone());
         let access = ServiceAccess { permissions, limits };
-        Self { endpoint, identities, access, grace }
+        Self { endpoint, identities, access, grace, membership: None }
     }
 
     /// The same for the workers; `None` where nothing is listened on. If only addresses have changed since

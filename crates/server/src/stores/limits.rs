@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use sekisho_config::{Rate, Zone, ZoneKind};
 use sekisho_handler::limits::{Counted, SharedZone, StoreLink};
+use sekisho_net::Clock;
+use tokio::sync::watch;
 use tokio::time::{interval, sleep};
 
 use super::redis::{LEASE, Store, Told};
@@ -28,6 +30,7 @@ pub(super) struct Exchange {
     zone: Arc<SharedZone>,
     link: Arc<StoreLink>,
     health: Health,
+    clock: Clock,
 }
 
 impl Exchange {
@@ -37,8 +40,10 @@ impl Exchange {
         shared: &Arc<SharedZone>,
         node: &str,
         health: Health,
+        clock: Clock,
     ) -> Option<Self> {
         Some(Self {
+            clock,
             store: Store::new(&zone.store.as_ref()?.url),
             name: zone.name.clone(),
             node: node.to_owned(),
@@ -52,7 +57,8 @@ impl Exchange {
         })
     }
 
-    pub(super) async fn run(mut self) {
+    /// Until the other end of `ended` is dropped.
+    pub(super) async fn run(mut self, mut ended: watch::Receiver<()>) {
         let mut refresh = interval(LEASE / 3);
         // A store that cannot be reached is known before the first request.
         self.tell(&[]).await;
@@ -60,6 +66,7 @@ impl Exchange {
             tokio::select! {
                 () = self.link.changed() => {}
                 _ = refresh.tick() => self.zone.refresh(),
+                _ = ended.changed() => return,
             }
             sleep(GATHER).await;
             loop {
@@ -68,6 +75,9 @@ impl Exchange {
                 let has_news = !counted.is_empty() || self.health.is_away;
                 if has_news && !self.tell(&counted).await {
                     self.zone.give_back(&counted);
+                    if ended.has_changed().is_err() {
+                        return;
+                    }
                     sleep(RETRY).await;
                     break;
                 }
@@ -83,7 +93,7 @@ impl Exchange {
         let told = Told { zone: &self.name, node: &self.node, rate: self.rate, counted };
         let result = within(self.store.tell(&told)).await;
         if let Ok(counts) = &result {
-            let now = self.health.clock.now();
+            let now = self.clock.now();
             for (one, count) in counted.iter().zip(counts) {
                 self.zone.reconcile(&one.key, *count, now);
             }

@@ -117,7 +117,7 @@ fn a_server_hands_over_to_a_file() {
         tree,
         &format!(
             "location /kept/ {{ internal; }}
-             location / {{ proxy_pass http://{to}; }}
+             location / {{ proxy_pass http://{to}; source_charset koi8-r; }}
              location /ignored/ {{ proxy_pass http://{to}; proxy_ignore_headers X-Accel-Redirect; }}"
         ),
     );
@@ -135,6 +135,70 @@ fn a_server_hands_over_to_a_file() {
     assert_eq!(client.get("/kept/file.txt").status, 404);
     let typed = client.get("/200?Content-Type:%20text/html|X-Accel-Charset:%20koi8-r");
     assert_eq!(typed.field("content-type"), Some("text/html; charset=koi8-r"));
+}
+
+/// As in nginx: `charset` is for what names none, `override_charset` for what does, `X-Accel-Charset` for both.
+#[test]
+fn texts_are_given_in_the_charset_of_the_location() {
+    let backend = told();
+    let to = backend.address();
+    let config = http(&format!(
+        "charset_map one two {{ 62 42; }} charset_map one utf-8 {{ 62 C3BC; }}
+         server {{ listen 127.0.0.1:{{port}}; error_log {{dir}}/charset.log error; gzip_types *;
+           location / {{ proxy_pass http://{to}; }}
+           location /named/ {{ proxy_pass http://{to}; charset utf-8; }}
+           location /two/ {{ proxy_pass http://{to}; charset two; override_charset on; }}
+           location /wide/ {{ proxy_pass http://{to}; charset utf-8; override_charset on; gzip on; gzip_min_length 1; }}
+           location /back/ {{ proxy_pass http://{to}; charset one; override_charset on; sub_filter dy \u{fc}; }}
+           location /source/ {{ proxy_pass http://{to}; charset two; source_charset one; }} }}"
+    ));
+    let server = Server::start_in(Tree::new(), BINARY, &config);
+    let mut client = server.connect();
+    for (location, said, shown, length, body) in [
+        ("/", "text/html; charset=one", "text/html; charset=one", Some("4"), "body"),
+        (
+            "/",
+            "text/html; charset=one|X-Accel-Charset:%20two",
+            "text/html; charset=two",
+            Some("4"),
+            "Body",
+        ),
+        (
+            "/",
+            "text/html; charset=one|X-Accel-Charset:%20none",
+            "text/html; charset=one",
+            Some("4"),
+            "body",
+        ),
+        ("/named/", "text/html", "text/html; charset=utf-8", Some("4"), "body"),
+        ("/named/", "text/html; charset=one", "text/html; charset=one", Some("4"), "body"),
+        ("/named/", "image/png", "image/png", Some("4"), "body"),
+        ("/two/", "text/html; charset=one", "text/html; charset=two", Some("4"), "Body"),
+        ("/two/", "image/svg; charset=\"ONE\"", "image/svg; charset=two", Some("4"), "Body"),
+        ("/two/", "text/html; charset=two", "text/html; charset=two", Some("4"), "body"),
+        ("/two/", "text/html; charset=other", "text/html; charset=other", Some("4"), "body"),
+        ("/two/", "text/html", "text/html; charset=two", Some("4"), "body"),
+        ("/wide/", "text/html; charset=one", "text/html; charset=utf-8", None, "\u{fc}ody"),
+        ("/back/", "text/html; charset=utf-8", "text/html; charset=one", None, "bob"),
+        ("/source/", "text/html", "text/html; charset=two", Some("4"), "Body"),
+        ("/source/", "text/html|Content-Encoding:%20x", "text/html", Some("4"), "body"),
+    ] {
+        let target = format!("{location}200?Content-Type:%20{}", said.replace(' ', "%20"));
+        let response = client.get(&target);
+        assert_eq!(response.field("content-type"), Some(shown), "{target}");
+        assert_eq!(response.field("content-length"), length, "{target}");
+        assert_eq!(response.text(), body, "{target}");
+        let head = client.request("HEAD", &target, "");
+        assert_eq!(head.field("content-type"), Some(shown), "HEAD {target}");
+    }
+    let redirect = client.get("/two/302?Content-Type:%20text/html;%20charset=one");
+    assert_eq!(redirect.field("content-type"), Some("text/html"));
+    let zipped = "/wide/200?Content-Type:%20text/html;%20charset=one";
+    let zipped = client.request("GET", zipped, "Accept-Encoding: gzip\r\n");
+    assert_eq!(zipped.field("content-encoding"), Some("gzip"));
+    let log = server.log("charset.log");
+    assert!(log.contains("no \"charset_map\" between the charsets \"other\" and \"two\""), "{log}");
+    assert!(log.contains("unknown charset \"none\" to override"), "{log}");
 }
 
 /// HEAD, bodies without a length, and answers without a body.

@@ -27,8 +27,9 @@ fn go(client: &mut Client, method: &str, from: &str, to: &str, fields: &str) -> 
 /// O6: one status has several causes; the log tells them apart.
 #[test]
 fn why_a_change_was_refused_is_in_the_log() {
-    let server =
-        files(&format!("error_log {{dir}}/why.log info; {ALL} upload_store $request_filename;"));
+    let server = files(&format!(
+        "error_log {{dir}}/why.log info; {ALL} upload_store $request_filename; upload_delete_directories off;"
+    ));
     let mut client = server.connect();
     let form = "Content-Type: application/x-www-form-urlencoded\r\n";
     for (method, target, fields, status, why) in [
@@ -131,7 +132,9 @@ fn files_are_copied_and_moved() {
 
 #[test]
 fn folders_are_copied_and_moved_whole() {
-    let server = files(&format!("{ALL} location /r/ {{ upload_delete_directories recursive; }}"));
+    let server = files(&format!(
+        "{ALL} upload_delete_directories off; location /r/ {{ upload_delete_directories recursive; }}"
+    ));
     let tree = server.tree();
     tree.file("root/r/one/1", "1");
     tree.file("root/r/two/2", "2");

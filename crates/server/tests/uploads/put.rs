@@ -50,7 +50,7 @@ fn a_body_becomes_the_file_of_that_name() {
 #[test]
 fn what_cannot_be_changed_is_refused_with_its_own_status() {
     let server = files(
-        "dav_methods PUT DELETE;
+        "dav_methods PUT DELETE; upload_delete_directories off;
          location /read/ { dav_methods off; }
          location /deep/ { dav_methods DELETE; min_delete_depth 3; }",
     );
@@ -110,6 +110,36 @@ fn folders_are_deleted_where_it_is_allowed() {
     assert_eq!(client.request("DELETE", "/sub/deep/", "").status, 204);
     assert_eq!(server.tree().names("root"), ["full", "old.txt", "sub"]);
     assert_eq!(server.tree().names("root/sub"), [""; 0]);
+    assert!(server.tree().exists("outside/kept"), "a link goes, not what it leads to");
+}
+
+/// F6: where nothing else is said, DELETE has nginx's meaning: a folder goes with all that is in it, if its name ends with
+/// a slash and it lies deep enough.
+#[test]
+fn a_folder_is_deleted_as_in_nginx() {
+    let server =
+        files("dav_methods DELETE; location /deep/ { dav_methods DELETE; min_delete_depth 3; }");
+    server.tree().file("outside/kept", "");
+    server.tree().link("root/sub/deep/away", "../../../outside");
+    server.tree().file("root/sub/deep/more/x", "");
+    server.tree().file("root/deep/a/b/c", "");
+    let mut client = server.connect();
+    for (target, fields, expected) in [
+        ("/sub/deep", "", 409),
+        ("/sub/deep/", "Depth: 0\r\n", 400),
+        ("/sub/deep/", "Depth: 1\r\n", 400),
+        ("/sub/deep/", "Depth: infinity\r\n", 204),
+        ("/sub/deep/", "", 404),
+        ("/sub/", "", 204),
+        ("/deep/a/", "", 409),
+        ("/deep/a/b/", "", 204),
+        ("/", "", 403),
+    ] {
+        let answer = client.request("DELETE", target, fields);
+        assert_eq!(answer.status, expected, "{target} {fields}");
+    }
+    assert_eq!(server.tree().names("root"), ["deep", "empty", "old.txt"]);
+    assert_eq!(server.tree().names("root/deep"), ["a"]);
     assert!(server.tree().exists("outside/kept"), "a link goes, not what it leads to");
 }
 

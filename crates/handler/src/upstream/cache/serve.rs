@@ -128,6 +128,7 @@ impl Serving {
             Answer::Intercepted(status) => return Progress::Fail(status),
         };
         out.limit_rate = accel.limit_rate;
+        out.charset = accel.charset;
         out.fields.remove("Age");
         out.fields.push_number("Age", u64::from(self.lifetime.age(wall_secs)));
         let bytes = entry.body_bytes;
