@@ -9,7 +9,7 @@ use prost::Message as _;
 use sekisho_config::Level;
 use sekisho_endpoint::control::{self, ControlRequest, NodeInfo, NodeList, What};
 use sekisho_endpoint::remote::{RemoteCall, Returned};
-use sekisho_endpoint::{Caller, Code, Peer};
+use sekisho_endpoint::{Caller, Code, ControlAccess, Peer};
 use sekisho_lifecycle::Moment;
 use sekisho_nats::{Message, Operation};
 use sekisho_net::{Clock, Site};
@@ -433,7 +433,8 @@ impl View {
 
     /// A request to the service `control` of this process.
     fn call(&self, body: Vec<u8>) -> Option<Returned> {
-        let caller = Caller { session: 0, peer: Peer::Unknown, is_admin: true };
+        let caller = Caller { control: ControlAccess::Full, ..Caller::unproved(0, Peer::Unknown) };
+        // The node that asked has looked at what its operator may do.
         let (call, returned) = RemoteCall::new(caller, control::NUMBER, body);
         self.calls.send(call).ok().map(|()| returned)
     }
