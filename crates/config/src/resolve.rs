@@ -44,6 +44,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         zones: Vec::new(),
         store_failure: StoreFailure::default(),
         ticket_store: None,
+        acme_store: None,
         upstreams: Vec::new(),
         caches: Vec::new(),
         charsets: Charsets::default(),
@@ -101,6 +102,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     }
     http.zones = scope.zones;
     http.ticket_store = scope.ticket_store;
+    http.acme_store = scope.acme_store;
     http.charsets = scope.charsets;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
@@ -477,6 +479,7 @@ impl Walk<'_> {
         let first = [
             "limit_store_failure",
             "ssl_session_ticket_store",
+            "acme_store",
             "limit_req_zone",
             "limit_conn_zone",
         ];
