@@ -9,7 +9,7 @@ use prost::Message as _;
 use sekisho_config::Level;
 use sekisho_endpoint::control::{self, ControlRequest, NodeInfo, NodeList, What};
 use sekisho_endpoint::remote::{RemoteCall, Returned};
-use sekisho_endpoint::{Caller, Code, ControlAccess, Peer};
+use sekisho_endpoint::{Caller, Code, ControlAccess, Identity, Peer};
 use sekisho_lifecycle::Moment;
 use sekisho_nats::{Message, Operation};
 use sekisho_net::{Clock, Site};
@@ -416,7 +416,9 @@ impl View {
     /// What this node is, for one that asks.
     fn describe(&mut self, reply: String) {
         let body = ControlRequest::from(What::DescribeNode(control::DescribeNode {}));
-        let Some(mut returned) = self.call(body.encode_to_vec()) else { return };
+        let Some(mut returned) = self.call(Identity::Anonymous, body.encode_to_vec()) else {
+            return;
+        };
         let (name, instance) = (self.membership.node.clone(), self.instance.clone());
         let replies = self.replies.0.clone();
         self.tasks.spawn(async move {
@@ -432,8 +434,9 @@ impl View {
     }
 
     /// A request to the service `control` of this process.
-    fn call(&self, body: Vec<u8>) -> Option<Returned> {
-        let caller = Caller { control: ControlAccess::Full, ..Caller::unproved(0, Peer::Unknown) };
+    fn call(&self, identity: Identity, body: Vec<u8>) -> Option<Returned> {
+        let control = ControlAccess::Full;
+        let caller = Caller { session: 0, peer: Peer::Unknown, identity, control };
         // The node that asked has looked at what its operator may do.
         let (call, returned) = RemoteCall::new(caller, control::NUMBER, body);
         self.calls.send(call).ok().map(|()| returned)
@@ -451,22 +454,13 @@ impl View {
         if self.tasks.len() >= REQUESTS_MAX {
             return refuse(out, "this node is asked too much at once");
         }
-        self.note(&request);
-        let Some(returned) = self.call(request.body) else {
+        let operator = Identity::Node(request.asker.into());
+        let Some(returned) = self.call(operator, request.body) else {
             return refuse(out, "the server is about to end");
         };
         let bytes_max = self.connection.as_ref().map_or(0, |of| of.payload_bytes_max);
         let replies = self.replies.0.clone();
         self.tasks.spawn(send_back(returned, replies, reply, bytes_max));
-    }
-
-    /// What another node's operator changes here is in the log.
-    fn note(&self, request: &Request) {
-        let what = ControlRequest::decode(&*request.body).ok().and_then(|of| of.what);
-        if let Some(what) = what.filter(What::is_change) {
-            let asker = request.asker.escape_debug();
-            self.log(Level::Notice, format_args!("{} asked for by {asker}", what.name()));
-        }
     }
 
     /// A part of an answer to a question of ours.
