@@ -24,6 +24,8 @@ use super::{Answer, Membership, Part, Question, Setting};
 
 /// How long nodes have to describe themselves.
 const DESCRIBE_LIMIT: Duration = Duration::from_millis(500);
+/// The others announce themselves to a newcomer within this time.
+const KNOWS_ALL_AFTER: Duration = Duration::from_secs(1);
 /// A node that was heard of within this time is waited for: it announced itself twice since.
 const EXPECT_WITHIN: Duration = Duration::from_secs(12);
 /// How long a node may be silent while it answers: a reload reads files.
@@ -117,8 +119,9 @@ struct View {
     instance: String,
     inbox: String,
     connection: Option<Connection>,
-    /// When the server last said something.
+    /// When the server last said something, and when this node joined.
     heard: Moment,
+    joined: Moment,
     announce_at: Moment,
     peers: Peers,
     next_question: u64,
@@ -148,6 +151,7 @@ impl View {
             inbox: format!("_INBOX.{}", random()),
             connection: None,
             heard: now,
+            joined: now,
             announce_at: now,
             peers: Peers::default(),
             next_question: 0,
@@ -174,18 +178,20 @@ impl View {
         }
     }
 
-    /// Tries one server; without success it pauses. Questions are refused meanwhile.
+    /// Tries one server; without success it pauses. Questions wait for the first attempt, and are refused later.
     async fn connect(&mut self, questions: &mut UnboundedReceiver<Question>) {
         let servers = &self.membership.servers;
         let address = servers[self.attempts % servers.len()].clone();
         self.attempts += 1;
         let membership = Arc::clone(&self.membership);
         let mut opening = Box::pin(Connection::open(&membership, &address));
-        let why = self.away.clone().unwrap_or_else(|| "no connection to NATS yet".to_owned());
         let opened = loop {
+            let why = self.away.as_deref();
             tokio::select! {
                 opened = &mut opening => break opened,
-                Some(question) = questions.recv() => refuse(question, &why),
+                Some(question) = questions.recv(), if why.is_some() => {
+                    refuse(question, why.unwrap_or_default());
+                }
             }
         };
         let greeted = match opened {
@@ -230,6 +236,7 @@ impl View {
         sekisho_nats::subscribe(&mut out, &format!("{}.*", self.inbox), None, INBOX);
         self.announce(&mut out, false);
         self.heard = self.clock.now();
+        self.joined = self.heard;
         self.send(&out).await
     }
 
@@ -476,8 +483,9 @@ impl View {
                     awaited.remove(&node.name);
                     found.push(node);
                 }
-                // Nobody but this node itself may be there: it answers, too.
-                awaited.is_empty() && !found.is_empty()
+                // Nobody but this node itself may be there: it answers, too. A newcomer has not heard of all.
+                let knows_all = now.since(self.joined) >= KNOWS_ALL_AFTER;
+                knows_all && awaited.is_empty() && !found.is_empty()
             }
             Pending::Control { node, parts, next } => {
                 *due = now + ANSWER_LIMIT;
