@@ -29,18 +29,21 @@ def connect(
     *,
     application: str = "",
     credential: bytes = b"",
+    user: str = "",
     admin: bool = False,
     timeout: Optional[float] = 60.0,
 ) -> "Client":
     """Connects to "tcp://HOST:PORT", "unix:PATH" or "ipc:PATH" (shared memory), and says hello. A path of a Unix
     socket, "HOST:PORT" and (host, port) will do as well.
 
+    The credential is a token or, with a user, that user's password.
+
     No wait for the server, then or later, lasts longer than `timeout` seconds without a byte; None is for ever.
     """
     if isinstance(address, tuple):
         stream = socket.create_connection(address, timeout=timeout)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Client(stream, label, application, credential, admin)
+        return Client(stream, label, application, credential, admin, user)
     path = os.fspath(address)
     is_shared = path.startswith("ipc:")
     if path.startswith(("unix:", "ipc:")):
@@ -58,6 +61,7 @@ def connect(
             label,
             application=application,
             credential=credential,
+            user=user,
             admin=admin,
             timeout=timeout,
         )
@@ -69,8 +73,8 @@ def connect(
         stream.close()
         raise
     if is_shared:
-        return Client(SharedMemoryStream(stream), label, application, credential, admin)
-    return Client(stream, label, application, credential, admin)
+        return Client(SharedMemoryStream(stream), label, application, credential, admin, user)
+    return Client(stream, label, application, credential, admin, user)
 
 
 class Client:
@@ -87,6 +91,7 @@ class Client:
         application: str = "",
         credential: bytes = b"",
         admin: bool = False,
+        user: str = "",
     ) -> None:
         self.timeout = stream.gettimeout()
         """How long a wait may be, in seconds; None is for ever."""
@@ -115,6 +120,7 @@ class Client:
             + protobuf.field(4, application)
             + protobuf.field(5, credential)
             + protobuf.field(6, int(admin))
+            + protobuf.field(9, user)
         )
         try:
             self._send(HELLO, 0, 0, hello)

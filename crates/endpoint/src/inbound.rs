@@ -1,9 +1,14 @@
-//! Bodies that come after their requests: handed on part by part to services that take them so, gathered for the
+//! Which calls may be made, and bodies that come after their requests: handed on part by part to services that take them so, gathered for the
 //! others. What a service takes is the client's credit; what a session holds of it is counted (E4).
+
+use std::rc::Rc;
 
 use sekisho_lifecycle::{Moment, RequestId};
 use sekisho_native::event::With;
-use sekisho_service::{BodyFeed, Code, Held, OverBudget, Response, SMALL_BODY_BYTES, body_stream};
+use sekisho_service::{
+    BodyFeed, Caller, Code, Held, OverBudget, RequestPermit, Response, SMALL_BODY_BYTES, Service,
+    body_stream,
+};
 
 use crate::connection::Connection;
 use crate::session::State;
@@ -19,14 +24,52 @@ pub(crate) enum Inbound {
 
 /// A call that is made when its body is there.
 pub(crate) struct Gathered {
-    service: u32,
-    response: Response,
+    call: AdmittedCall,
     deadline: Option<Moment>,
     body: Vec<u8>,
     held: Option<Held>,
 }
 
+/// A call that its caller may make.
+pub(crate) struct AdmittedCall {
+    pub(crate) id: RequestId,
+    pub(crate) number: u32,
+    pub(crate) service: Rc<dyn Service>,
+    pub(crate) caller: Rc<Caller>,
+    pub(crate) response: Response,
+}
+
 impl<S: Stream> Connection<S> {
+    /// Finds the service that a request is for, and whether its caller may use it now. If not, the request has its
+    /// answer.
+    pub(crate) fn admit_call(
+        &self,
+        id: RequestId,
+        number: u32,
+        held: Option<Held>,
+    ) -> Option<AdmittedCall> {
+        self.endpoint.count(|counters| counters.requests += 1);
+        self.session.requests.update(|count| count + 1);
+        let Some((name, service)) = self.endpoint.services.find_named(number) else {
+            let text = format!("there is no service {number}");
+            let response = self.response(id, held, RequestPermit::default());
+            // A request that has just come in has no answer yet.
+            let _ = response.error(Code::ServiceNotFound, &text);
+            return None;
+        };
+        let (caller, counter) = self.session.caller();
+        match self.endpoint.config.access.admit(name, &caller, &counter) {
+            Ok(permit) => {
+                let response = self.response(id, held, permit);
+                Some(AdmittedCall { id, number, service, caller, response })
+            }
+            Err((code, text)) => {
+                self.deny(id, &caller, name, code, &text);
+                None
+            }
+        }
+    }
+
     /// Calls a service by its name or number, with what the client said about the request.
     pub(crate) fn start_with(
         &mut self,
@@ -42,27 +85,27 @@ impl<S: Stream> Connection<S> {
             let Some(number) = self.endpoint.services.number(&with.service) else {
                 let text = format!("there is no service {}", with.service);
                 // A request that has just come in has no answer yet.
-                let _ = self.response(id, None).error(Code::ServiceNotFound, &text);
+                let response = self.response(id, None, RequestPermit::default());
+                let _ = response.error(Code::ServiceNotFound, &text);
                 return;
             };
             self.session.state.borrow_mut().engine.set_service(id, number);
             number
         };
-        let response = self.response(id, held);
+        let Some(call) = self.admit_call(id, service, held) else { return };
         if !with.body_follows {
-            return self.start(response, (id, service), with.deadline, body, None);
+            return self.start(call, with.deadline, body, None);
         }
-        let found = self.endpoint.services.find(service);
-        if found.is_some_and(|found| found.takes_stream()) {
+        if call.service.takes_stream() {
             let (feed, stream) = body_stream();
             let has_first = !body.is_empty();
             if has_first {
                 feed.push(None, body, None);
             }
             self.inbound.insert(id, Inbound::Streamed { feed, has_first });
-            return self.start(response, (id, service), with.deadline, Vec::new(), Some(stream));
+            return self.start(call, with.deadline, Vec::new(), Some(stream));
         }
-        let gathered = Gathered { service, response, deadline: with.deadline, body, held: None };
+        let gathered = Gathered { call, deadline: with.deadline, body, held: None };
         self.inbound.insert(id, Inbound::Gathered(Box::new(gathered)));
     }
 
@@ -116,9 +159,9 @@ impl<S: Stream> Connection<S> {
         match self.inbound.remove(&id) {
             Some(Inbound::Streamed { feed, .. }) => feed.end(),
             Some(Inbound::Gathered(gathered)) => {
-                let Gathered { service, response, deadline, body, held } = *gathered;
-                response.hold_body(held);
-                self.start(response, (id, service), deadline, body, None);
+                let Gathered { call, deadline, body, held } = *gathered;
+                call.response.hold_body(held);
+                self.start(call, deadline, body, None);
             }
             None => {}
         }
@@ -134,7 +177,7 @@ impl<S: Stream> Connection<S> {
         if let Inbound::Gathered(gathered) = inbound {
             let text = "the request was cancelled before its body had come";
             // Its deadline may have answered it.
-            let _ = gathered.response.error(Code::OperationCancelled, text);
+            let _ = gathered.call.response.error(Code::OperationCancelled, text);
         }
     }
 
@@ -143,7 +186,7 @@ impl<S: Stream> Connection<S> {
         if self.inbound.is_empty() {
             return;
         }
-        let session = std::rc::Rc::clone(&self.session);
+        let session = Rc::clone(&self.session);
         let State { engine, scratch, .. } = &mut *session.state.borrow_mut();
         self.inbound.retain(|id, inbound| {
             let Inbound::Streamed { feed, has_first } = inbound else {

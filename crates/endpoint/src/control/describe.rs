@@ -81,6 +81,7 @@ impl Session {
             requests_total: info.requests_total,
             worker: worker.to_owned(),
             requests: requests.collect(),
+            identity: info.identity.to_string(),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! `control` for a program that embeds an endpoint: lists services and sessions, shows, cancels and ends them. What only
-//! a server can do, such as a reload, is `UNSUPPORTED_OPERATION`. Only sessions with an admin slot are served.
+//! a server can do, such as a reload, is `UNSUPPORTED_OPERATION`. Callers have the
+//! access that the authenticator gave them: none, to look, or full.
 
 use std::rc::{Rc, Weak};
 
 use prost::Message;
 use sekisho_lifecycle::{Manner, RequestId};
-use sekisho_service::{Code, Request, Response, Service, Work, WriteError};
+use sekisho_service::{Code, ControlAccess, Request, Response, Service, Work, WriteError};
 
 use super::{
     Cancel, ControlRequest, Finding, Listed, Outcome, SCHEMA, ServiceList, Session, ShutDown, What,
@@ -33,12 +34,16 @@ impl Service for EndpointControl {
 
 impl EndpointControl {
     async fn answer(&self, request: &Request, response: &Response) -> Result<Vec<u8>, Failure> {
-        if !request.caller().is_admin {
-            let text = "the session has no admin slot".to_owned();
+        let access = request.caller().control;
+        if access == ControlAccess::None {
+            let text = "the caller may not control this endpoint".to_owned();
             return Err((Code::PermissionError, text));
         }
         let asked = ControlRequest::decode(request.body())
             .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
+        if access == ControlAccess::Read && asked.what.as_ref().is_none_or(What::is_change) {
+            return Err((Code::PermissionError, "the caller may only look".to_owned()));
+        }
         let Some(endpoint) = self.0.upgrade() else {
             return Err((Code::ServiceUnavailable, "the endpoint has ended".to_owned()));
         };

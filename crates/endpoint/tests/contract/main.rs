@@ -8,6 +8,7 @@ mod channels;
 mod clients;
 mod deadlines;
 mod flood;
+mod identity;
 mod limits;
 mod newer;
 mod one_waker;

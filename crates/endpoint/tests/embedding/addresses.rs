@@ -5,8 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use sekisho_endpoint::{
-    CallError, Config, Echo, Endpoint, Greeting, Manner, Peer, Services, connect, connect_blocking,
-    ipc,
+    CallError, Config, Echo, Endpoint, Manner, Services, connect, connect_blocking, ipc,
 };
 use tokio::net::{TcpListener, UnixListener};
 
@@ -25,8 +24,7 @@ pub(crate) fn run(row: impl Future<Output = ()>) {
 pub(crate) fn endpoint() -> Rc<Endpoint> {
     let mut services = Services::default();
     services.add(Echo::NUMBER, "echo", Rc::new(Echo)).expect("free");
-    let authenticator = Rc::new(|_: &Greeting, _: &Peer| Ok(()));
-    Endpoint::new(Config { authenticator, ..Config::default() }, services)
+    Endpoint::new(Config::default(), services)
 }
 
 /// The same, listening at an address of every kind.

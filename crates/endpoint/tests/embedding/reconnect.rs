@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use sekisho_endpoint::{
-    Address, Backoff, CallError, Code, Config, Echo, Endpoint, Greeting, Manner, NewRequest, Peer,
-    ReconnectingClient, Services, service_fn,
+    Address, Applicant, Backoff, CallError, Code, Config, Decision, Echo, Endpoint, Manner,
+    NewRequest, ReconnectingClient, Services, service_fn,
 };
 use tokio::net::UnixListener;
 
@@ -98,8 +98,8 @@ fn a_server_that_refuses_is_not_asked_again() {
     run(async {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s");
-        let refuses = Rc::new(|_: &Greeting, _: &Peer| {
-            Err((Code::AuthenticationError, "not you".to_owned()))
+        let refuses = Rc::new(|_: &Applicant<'_>| {
+            Decision::Now(Err((Code::AuthenticationError, "not you".to_owned())))
         });
         let config = Config { authenticator: refuses, ..Config::default() };
         let server = Endpoint::new(config, Services::default());
