@@ -46,6 +46,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         zones: Vec::new(),
         store_failure: StoreFailure::default(),
         ticket_store: None,
+        acme_store: None,
         upstreams: Vec::new(),
         caches: Vec::new(),
         charsets: Charsets::default(),
@@ -105,6 +106,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     }
     http.zones = scope.zones;
     http.ticket_store = scope.ticket_store;
+    http.acme_store = scope.acme_store;
     http.charsets = scope.charsets;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
@@ -517,6 +519,7 @@ impl Walk<'_> {
         let first = [
             "limit_store_failure",
             "ssl_session_ticket_store",
+            "acme_store",
             "limit_req_zone",
             "limit_conn_zone",
         ];

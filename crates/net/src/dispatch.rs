@@ -18,8 +18,8 @@ use sekisho_handler::{
 use sekisho_http::{Fields, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    Action, Census, ConnectionFacts, Handover, Request, RouteState, Table, Wait, if_range_replaced,
-    media_type,
+    Action, Census, ConnectionFacts, FileOp, Handover, Request, RouteState, Table, Wait,
+    if_range_replaced, media_type,
 };
 
 use sekisho_service::Caller;
@@ -524,8 +524,12 @@ impl Starting<'_> {
     }
 
     fn pass(&self) -> Result<Box<dyn Task>, Status> {
-        let call = self.upstream_call();
-        upstream::start(&call, Rc::new(self.context()), self.now)
+        let (call, context) = (self.upstream_call(), Rc::new(self.context()));
+        let settings = &self.accepted.bound_site.site.location(self.route.location).settings;
+        if settings.pass.as_deref().is_some_and(|pass| pass.storage.is_some()) {
+            return storage::read(&call, context, self.now);
+        }
+        upstream::start(&call, context, self.now)
     }
 
     fn upstream_call(&self) -> upstream::Call<'_> {
@@ -553,7 +557,7 @@ impl Starting<'_> {
 
     fn file_operation(
         &self,
-        file_op: &sekisho_route::FileOp,
+        file_op: &FileOp,
         fields: &mut Fields,
     ) -> Result<Box<dyn Task>, Status> {
         // Only what was asked for is done.
@@ -561,9 +565,18 @@ impl Starting<'_> {
             return Err(Status::INTERNAL_SERVER_ERROR);
         }
         let settings = &self.accepted.bound_site.site.location(self.route.location).settings;
-        if settings.path_mapping.is_storage() {
-            let context = Rc::new(self.context());
-            return storage::operate(&self.upstream_call(), file_op, context, self.now);
+        let is_stored = matches!(file_op, FileOp::Store(_) | FileOp::Resume(_));
+        let is_in_storage = match &settings.file_ops {
+            Some(file_ops) if is_stored => file_ops.storage.is_some(),
+            _ => settings.path_mapping.is_storage(),
+        };
+        if is_in_storage {
+            let call = upstream::Call {
+                has_body: self.body.0,
+                body_bytes: self.body.1,
+                ..self.upstream_call()
+            };
+            return storage::operate(&call, file_op, Rc::new(self.context()));
         }
         let (has_body, body_bytes) = self.body;
         let (table, request) = (self.accepted.bound_site.site.table(), self.request);

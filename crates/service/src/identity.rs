@@ -25,6 +25,8 @@ pub enum Identity {
     User(Arc<str>),
     /// The subject of a client certificate that was verified.
     Certificate(Arc<str>),
+    /// An operator of another node of the cluster, as that node says.
+    Node(Arc<str>),
 }
 
 impl Identity {
@@ -45,6 +47,7 @@ impl fmt::Display for Identity {
             Self::Token(name) => write!(out, "token:{}", name.escape_debug()),
             Self::User(name) => write!(out, "user:{}", name.escape_debug()),
             Self::Certificate(subject) => write!(out, "certificate:{}", subject.escape_debug()),
+            Self::Node(operator) => write!(out, "node:{}", operator.escape_debug()),
         }
     }
 }

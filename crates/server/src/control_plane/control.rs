@@ -68,7 +68,7 @@ impl Control {
         let ask = ControlRequest::decode(request.body())
             .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
         // Also of what another node is asked.
-        if caller.control == ControlAccess::Read && ask.what.as_ref().is_none_or(changes) {
+        if caller.control == ControlAccess::Read && ask.what.as_ref().is_none_or(What::is_change) {
             let message =
                 format_args!("command denied to {}, which may only read", caller.identity);
             self.host.log(Level::Warn, Some(caller.session), message);
@@ -304,32 +304,12 @@ impl Host {
     }
 }
 
-/// Whether a command changes anything.
-const fn changes(what: &What) -> bool {
-    match what {
-        What::List(_)
-        | What::Show(_)
-        | What::Measure(_)
-        | What::MeasureMemory(_)
-        | What::ListCertificates(_)
-        | What::Overview(_)
-        | What::ListNodes(_)
-        | What::DescribeNode(_) => false,
-        What::Cancel(_)
-        | What::ShutDown(_)
-        | What::Reload(_)
-        | What::Stop(_)
-        | What::Drain(_)
-        | What::Upgrade(_)
-        | What::PurgeCache(_) => true,
-    }
-}
-
 /// An operator as it stands in the log.
 fn shown_operator(caller: &Caller) -> String {
     let peer = shown_peer(&caller.peer);
     match caller.identity {
         Identity::Unix(_) | Identity::Anonymous => peer,
+        Identity::Node(_) => caller.identity.to_string(),
         _ => format!("{} at {peer}", caller.identity),
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Store {
 }
 
 /// The interpreter that has the server; `None` where it cannot be had.
-fn python() -> Option<String> {
+pub(crate) fn python() -> Option<String> {
     static INSTALL: Mutex<()> = Mutex::new(());
     let _turn = INSTALL.lock();
     let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/moto");
@@ -67,8 +67,8 @@ impl Store {
             Self { child, input, output, port: 0, secret: String::new(), access: String::new() };
         let hello = store.line();
         store.port = field(&hello, "port").parse().expect("a port");
-        store.access = field(&hello, "access").to_owned();
-        store.secret = field(&hello, "secret").to_owned();
+        field(&hello, "access").clone_into(&mut store.access);
+        field(&hello, "secret").clone_into(&mut store.secret);
         Some(store)
     }
 
