@@ -225,7 +225,7 @@ impl<T: Transport> Connection<T> {
     /// If services were at work, looks at the clock: whether their time in this turn is over.
     fn note_services(&self, budget: &mut Budget) -> bool {
         let worker = &self.link.worker;
-        if !worker.has_service_worked.take() {
+        if !worker.native.has_service_worked.take() {
             return false;
         }
         let now = worker.clock.now();

@@ -148,7 +148,7 @@ impl Exchange {
             happened |= self.drain_body(cx, link, now);
             let Some(task) = &mut self.task else { return happened };
             if task.is_service() {
-                link.worker.has_service_worked.set(true);
+                link.worker.native.has_service_worked.set(true);
             }
             match task.poll(cx, &mut self.outbox, now) {
                 Poll::Pending => return happened,

@@ -200,8 +200,6 @@ pub struct Worker {
     pub(crate) native: Native,
     /// Lines of the access log are about to be handed over.
     pub(crate) is_log_due: Cell<bool>,
-    /// A service was called or polled since the clock was last looked at for that.
-    pub(crate) has_service_worked: Cell<bool>,
     /// Its services, once one is called.
     services: OnceCell<Rc<Services>>,
     /// Opened files.
@@ -323,7 +321,6 @@ impl Worker {
             scheduler: Scheduler::new()?,
             native: Native::default(),
             is_log_due: Cell::new(false),
-            has_service_worked: Cell::new(false),
             services: OnceCell::new(),
             files: RefCell::default(),
             listings: RefCell::default(),
