@@ -147,7 +147,6 @@ impl<S: Stream> Connection<S> {
                     return;
                 }
                 steps_left = steps_left.saturating_sub(READ_STEPS).max(1);
-                self.session.look_at_clock();
             }
         }
     }

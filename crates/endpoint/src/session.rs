@@ -371,8 +371,12 @@ impl ResponseSink for Session {
     fn drop_handle(&self, id: RequestId) {
         self.command(|engine, scratch, now| engine.handle_dropped(id, scratch, now));
         let mut state = self.state.borrow_mut();
-        let waiters = state.waiters.remove(&id);
-        state.flags.remove(&id);
+        // Most requests have neither.
+        let has_waiters = !state.waiters.is_empty();
+        let waiters = if has_waiters { state.waiters.remove(&id) } else { None };
+        if !state.flags.is_empty() {
+            state.flags.remove(&id);
+        }
         let is_over = state.is_over;
         drop(state);
         drop(waiters);

@@ -89,6 +89,8 @@ pub(crate) struct Native {
     endpoints: RefCell<Vec<Rc<Endpoint>>>,
     /// What earlier endpoints counted.
     past: Cell<Counters>,
+    /// A service was called or polled over HTTP since the clock was last looked at for that.
+    pub(crate) has_service_worked: Cell<bool>,
     /// The addresses of HTTP, in the order of the configuration.
     pub(crate) contexts: RefCell<Vec<Rc<ListenerContext>>>,
     /// The configuration in use, for the log.
