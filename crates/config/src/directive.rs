@@ -6,6 +6,7 @@ pub(crate) mod acme;
 pub(crate) mod answers;
 pub(crate) mod cache;
 mod cgi;
+mod cluster;
 mod compression;
 mod endpoint;
 mod file_ops;
@@ -29,6 +30,7 @@ mod resolver;
 pub(crate) mod rewrite;
 mod status;
 mod sticky;
+pub(crate) mod storage;
 mod stream;
 mod tls;
 mod unneeded;
@@ -49,8 +51,12 @@ pub enum Context {
     Events,
     /// `endpoint`
     Endpoint,
+    /// `cluster`
+    Cluster,
     /// `acme_issuer`
     Acme,
+    /// `storage`
+    Storage,
     /// `http`
     Http,
     /// `server`
@@ -75,12 +81,14 @@ pub enum Context {
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Main,
         Self::Events,
         Self::Endpoint,
+        Self::Cluster,
         Self::Acme,
         Self::Http,
+        Self::Storage,
         Self::Upstream,
         Self::Server,
         Self::ServerIf,
@@ -98,7 +106,9 @@ impl Context {
             Self::Main => "main",
             Self::Events => "events",
             Self::Endpoint => "endpoint",
+            Self::Cluster => "cluster",
             Self::Acme => "acme_issuer",
+            Self::Storage => "storage",
             Self::Http => "http",
             Self::Server => "server",
             Self::Upstream => "upstream",
@@ -151,7 +161,9 @@ impl Contexts {
 const MAIN: Contexts = Contexts::of(&[Context::Main]);
 const EVENTS: Contexts = Contexts::of(&[Context::Events]);
 const ENDPOINT: Contexts = Contexts::of(&[Context::Endpoint]);
+const CLUSTER: Contexts = Contexts::of(&[Context::Cluster]);
 const ACME: Contexts = Contexts::of(&[Context::Acme]);
+const STORAGE: Contexts = Contexts::of(&[Context::Storage]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
@@ -273,6 +285,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Servers, locations and answers", answers::ROWS),
     ("Rewriting", rewrite::ROWS),
     ("Files", files::ROWS),
+    ("Object storage", storage::ROWS),
     ("Listings", listing::ROWS),
     ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),
@@ -318,6 +331,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Logs", logs::ROWS),
     ("Status pages", status::ROWS),
     ("The native endpoint", endpoint::ROWS),
+    ("Several servers as one", cluster::ROWS),
     ("Accepted without effect", unneeded::ROWS),
     ("Not built yet", not_built::ROWS),
 ];

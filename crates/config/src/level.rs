@@ -12,6 +12,7 @@ use std::time::Duration;
 pub use blank::blank_main;
 use blank::blank_settings;
 
+use crate::directive::storage::{Chosen, StorageParts};
 use crate::directive::{Context, Row};
 use crate::filters::FilterParts;
 use crate::guards::Guards;
@@ -20,8 +21,8 @@ use crate::model::{
     AccessLog, AcmeIssuer, AcmeKey, AcmeStore, AddHeader, CachePath, Cgi, CgiExtension, CgiPass,
     Charsets, ErrorLog, ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2,
     LocationMatch, LogFormat, Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp,
-    RealIpSource, ServerName, Settings, Step, StoreFailure, StreamSettings, Symlinks, Template,
-    Tls, Types, UpstreamGroup, Zone,
+    RealIpSource, ServerName, Settings, Step, Storage, StoreFailure, StreamSettings, Symlinks,
+    Template, Tls, Types, UpstreamGroup, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -233,6 +234,10 @@ pub struct Scope<'a> {
     pub warned: HashSet<&'static str>,
     /// The `acme_issuer` that is being read.
     pub issuer: AcmeIssuer,
+    /// The `storage` that is being read.
+    pub storage: StorageParts,
+    /// Those that have been, by their names.
+    pub storages: Vec<(String, Chosen)>,
 }
 
 /// A reference to a named location.
@@ -496,6 +501,8 @@ pub struct Level {
     pub forwards: [Arc<Forward>; Family::ALL.len()],
     /// Where requests are passed to.
     pub pass: Option<(Family, PassTo)>,
+    /// `root storage:NAME`
+    pub storage: Option<Arc<Storage>>,
     /// What holds in `stream`.
     pub stream: StreamSettings,
     /// `health_check`
@@ -548,6 +555,7 @@ impl Level {
             tls: Arc::default(),
             forwards: Family::ALL.map(|family| Arc::new(Forward::of(family))),
             pass: None,
+            storage: None,
             stream: StreamSettings::default(),
             health: None,
             group: None,
@@ -587,6 +595,7 @@ impl Level {
             tls: Arc::clone(&self.tls),
             forwards: self.forwards.clone(),
             pass,
+            storage: self.storage.clone(),
             stream: self.stream.clone(),
             health: None,
             group: None,
@@ -656,8 +665,11 @@ impl Level {
                 _ => &[],
             };
             let forward = Arc::clone(&self.forwards[family as usize]);
-            Arc::new(Pass { family, to, location: location.into(), forward })
+            Arc::new(Pass { family, to, location: location.into(), forward, storage: None })
         });
+        if let (None, Some(storage)) = (&settings.pass, &self.storage) {
+            settings.pass = Some(Arc::new(Pass::to_storage(storage)));
+        }
         settings.stream =
             (self.context == Context::StreamServer).then(|| Arc::new(self.stream.clone()));
         let has_proxies = !(self.real_ip.from.is_empty() && self.real_ip.hosts.is_empty());

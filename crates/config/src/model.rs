@@ -6,6 +6,7 @@ mod acme;
 mod cache;
 mod cgi;
 mod charset;
+mod cluster;
 mod compression;
 mod endpoint;
 mod expires;
@@ -23,6 +24,7 @@ mod real_ip;
 mod resolver;
 mod rewrite;
 mod sticky;
+mod storage;
 mod stream;
 mod template;
 mod tls;
@@ -49,6 +51,7 @@ pub use acme::{
 pub use cache::{CacheChoice, CacheId, CachePath, Caching};
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
 pub use charset::{CharsetTypes, Charsets, Recode, Recoding};
+pub use cluster::Cluster;
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
@@ -80,6 +83,7 @@ pub use rewrite::{
     Rewriting, Script, Step, Then,
 };
 pub use sticky::Sticky;
+pub use storage::{CredentialSource, Storage};
 pub use stream::StreamSettings;
 pub use template::{
     ConnectionState, Part, PrereadVariable, Template, TlsVariable, UpstreamVariable, Variable,
@@ -127,6 +131,8 @@ pub struct Main {
     pub privilege: Privilege,
     /// The `endpoint` block.
     pub endpoint: Endpoint,
+    /// The `cluster` block.
+    pub cluster: Option<Box<Cluster>>,
 }
 
 /// `status`, `stub_status`
@@ -188,6 +194,8 @@ pub struct Http {
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a [`CacheId`] is an index here.
     pub caches: Vec<CachePath>,
+    /// `storage` blocks that are object storage; [`Storage::id`] is an index here.
+    pub storages: Vec<Arc<Storage>>,
     /// The names that the configuration gives a meaning, for values that are not known before (`ssi`).
     pub names: Names,
     /// `health_check`s
@@ -485,6 +493,22 @@ pub enum PathMapping {
         /// How long the enclosing location's prefix is.
         prefix_bytes: usize,
     },
+}
+
+impl PathMapping {
+    /// What a root in object storage begins with: nothing can be opened there, whatever asks for it.
+    pub(crate) const STORAGE: &'static str = "/dev/null/storage:";
+
+    /// Whether it is a `storage`, and no folder of this machine.
+    pub fn is_storage(&self) -> bool {
+        matches!(self, Self::Root(template) if is_in_storage(template))
+    }
+}
+
+/// Whether a folder is a `storage`, and none of this machine.
+pub fn is_in_storage(folder: &Template) -> bool {
+    let literal = folder.as_literal();
+    literal.is_some_and(|text| text.starts_with(PathMapping::STORAGE.as_bytes()))
 }
 
 /// `client_body_in_file_only`

@@ -5,6 +5,7 @@ mod checks;
 mod listens;
 mod locations;
 mod lookups;
+mod storage;
 mod stream;
 mod tls;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use crate::charset::charset_map;
 use crate::directive::rewrite::assigned_name;
+use crate::directive::storage::{Chosen, StorageParts};
 use crate::directive::{self, Body, Context, Row, Status, cache, health, limits, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
@@ -54,6 +56,8 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         named_uses: Vec::new(),
         warned: HashSet::new(),
         issuer: AcmeIssuer::default(),
+        storage: StorageParts::default(),
+        storages: Vec::new(),
     };
     let mut walk = Walk {
         scope,
@@ -106,6 +110,11 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     http.charsets = scope.charsets;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
+    let objects = |(_, chosen): (String, Chosen)| match chosen {
+        Chosen::Objects(storage) => Some(storage),
+        Chosen::Folder(_) => None,
+    };
+    http.storages = scope.storages.into_iter().filter_map(objects).collect();
     http.names = scope.names;
     let with_programs = http.locations.iter_mut().filter_map(|it| it.settings.cgi.as_mut());
     if let [only] = &mut with_programs.collect::<Vec<_>>()[..] {
@@ -159,6 +168,7 @@ impl Walk<'_> {
                     self.fill(&mut events, body);
                 }
                 Body::Block(Context::Endpoint) => self.endpoint(&main, node),
+                Body::Block(Context::Cluster) => self.cluster(&main, node),
                 Body::Block(Context::Stream) => self.stream(&main, node),
                 _ => self.http(&main, body),
             }
@@ -173,6 +183,16 @@ impl Walk<'_> {
         }
     }
 
+    fn cluster(&mut self, main: &Level, node: &Node) {
+        let mut level = main.child(Context::Cluster, LocationMatch::Server);
+        self.fill(&mut level, node.body.as_deref().unwrap_or_default());
+        for needed in ["name", "nats"] {
+            if !level.says(needed) {
+                self.error(node.name.span, format!("no \"{needed}\" in this \"cluster\""));
+            }
+        }
+    }
+
     fn http(&mut self, main: &Level, nodes: &[Node]) {
         let mut level = main.child(Context::Http, LocationMatch::Server);
         let blocks = self.fill(&mut level, nodes);
@@ -184,7 +204,11 @@ impl Walk<'_> {
         for (_, node) in blocks.iter().filter(|(row, _)| is(row, Context::Upstream)) {
             self.upstream(&level, node, Context::Upstream);
         }
-        let is_server = |row: &Row| !is(row, Context::Acme) && !is(row, Context::Upstream);
+        for (_, node) in blocks.iter().filter(|(row, _)| is(row, Context::Storage)) {
+            self.storage(&level, node);
+        }
+        let others = [Context::Acme, Context::Upstream, Context::Storage];
+        let is_server = |row: &Row| !others.iter().any(|other| is(row, *other));
         for (_, node) in blocks.into_iter().filter(|(row, _)| is_server(row)) {
             if self.scope.reports.is_full() {
                 return;
@@ -248,6 +272,7 @@ impl Walk<'_> {
         self.set_recode(&mut level);
         self.check_tls(&level, &own, node);
         self.check_program(&level);
+        self.check_storage(&level);
         let acme = self.acme_certificate(&own);
         self.listens.add(&mut self.scope, id, node, &own, &level.tls);
         let root = self.push_location(LocationMatch::Server, id, &level);

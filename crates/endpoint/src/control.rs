@@ -6,8 +6,10 @@
 
 use prost::{Message, Oneof};
 
+mod nodes;
 mod overview;
 
+pub use nodes::{DescribeNode, ListNodes, NodeInfo, NodeList, Upgrade};
 pub use overview::{AskOverview, LocationCount, Overview, Rates, UpstreamServer};
 
 /// The number under which servers offer it.
@@ -17,8 +19,11 @@ pub const NUMBER: u32 = 1;
 #[derive(Clone, PartialEq, Message)]
 pub struct ControlRequest {
     /// One of these.
-    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20, 21, 22")]
     pub what: Option<What>,
+    /// The node of the cluster that is asked; empty for the server itself.
+    #[prost(string, tag = "100")]
+    pub node: String,
 }
 
 /// What may be asked.
@@ -60,6 +65,15 @@ pub enum What {
     /// Health probes shall say that the server wants no new requests, or that it does again: [`CommandResult`].
     #[prost(message, tag = "12")]
     Drain(Drain),
+    /// Which nodes the cluster has: [`NodeList`].
+    #[prost(message, tag = "20")]
+    ListNodes(ListNodes),
+    /// What this node is: [`NodeInfo`].
+    #[prost(message, tag = "21")]
+    DescribeNode(DescribeNode),
+    /// The program that is now at the server's path shall take over: [`CommandResult`], when it was started.
+    #[prost(message, tag = "22")]
+    Upgrade(Upgrade),
 }
 
 /// Every session.
@@ -198,6 +212,9 @@ pub struct Session {
     /// Those that run, or whose channel is not drained.
     #[prost(message, repeated, tag = "16")]
     pub requests: Vec<Request>,
+    /// The node of the cluster that it is at; empty where one server was asked.
+    #[prost(string, tag = "100")]
+    pub node: String,
 }
 
 /// A request of a session (L34).
@@ -470,6 +487,6 @@ pub struct Certificate {
 
 impl From<What> for ControlRequest {
     fn from(what: What) -> Self {
-        Self { what: Some(what) }
+        Self { what: Some(what), node: String::new() }
     }
 }

@@ -23,13 +23,15 @@ const LEFT_BYTES: usize = 64 * 1024;
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a client introduces itself.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Options {
     /// What the session is called in lists.
     pub label: String,
     /// Which program it is.
     pub application: String,
-    /// What the server wants to be shown.
+    /// Whose password the credential is; empty where it is a token.
+    pub user: String,
+    /// What the server wants to be shown: a token, or the password of `user`.
     pub credential: Vec<u8>,
     /// Whether to ask for the admin slot.
     pub admin: bool,
@@ -37,6 +39,16 @@ pub struct Options {
     pub channel_bytes: u32,
     /// How long connecting may take; ten seconds if not given.
     pub timeout: Option<Duration>,
+}
+
+/// The credential is not shown.
+impl fmt::Debug for Options {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Options")
+            .field("label", &self.label)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
 }
 
 impl From<&str> for Options {
@@ -150,6 +162,7 @@ impl Core {
             admin: options.admin,
             channel_bytes: options.channel_bytes,
             frame_bytes_max: 0,
+            user: options.user.clone(),
         };
         let mut scratch = Scratch::default();
         Self {

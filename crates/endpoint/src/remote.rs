@@ -121,6 +121,47 @@ impl Pipe {
     }
 }
 
+/// What comes back of a call, for a caller that is no session. Dropped, it says that the caller is gone.
+pub struct Returned {
+    pipe: Arc<Pipe>,
+    knows_channel: bool,
+}
+
+impl Returned {
+    /// The next record, or the answer.
+    pub async fn next(&mut self) -> Result<Vec<u8>, Answer> {
+        loop {
+            let knows_channel = self.knows_channel;
+            match std::future::poll_fn(|cx| self.pipe.poll_part(cx, knows_channel)).await {
+                Part::Channel => self.knows_channel = true,
+                Part::Record(record) => return Ok(record),
+                Part::Answer(answer) => return Err(answer),
+            }
+        }
+    }
+
+    /// The answer; records are skipped.
+    pub async fn answer(&mut self) -> Answer {
+        loop {
+            if let Err(answer) = self.next().await {
+                return answer;
+            }
+        }
+    }
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        self.pipe.tell(true, Some(Cause::ClientLost));
+    }
+}
+
+impl fmt::Debug for Returned {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Returned").finish_non_exhaustive()
+    }
+}
+
 /// Has a request answered elsewhere: `send` hands the call over, and says whether there is a thread for it.
 pub fn forward(
     request: Request,
@@ -128,27 +169,15 @@ pub fn forward(
     send: impl FnOnce(RemoteCall) -> bool + 'static,
 ) -> Work {
     Work::later(async move {
-        let pipe = Arc::<Pipe>::default();
         let (caller, id, service) = (request.caller().clone(), request.id(), request.service());
-        let body = request.into_body();
-        let call =
-            RemoteCall { caller, id, service, body, pipe: Arc::clone(&pipe), is_served: false };
+        let (mut call, returned) = RemoteCall::new(caller, service, request.into_body());
+        call.id = id;
         if !send(call) {
             let _ = response.error(Code::ServiceUnavailable, "the server is about to end");
             return;
         }
-        let _gone = Gone(Arc::clone(&pipe));
-        take_back(&pipe, &response).await;
+        take_back(&returned.pipe, &response).await;
     })
-}
-
-/// Tells the other side that the caller is gone.
-struct Gone(Arc<Pipe>);
-
-impl Drop for Gone {
-    fn drop(&mut self) {
-        self.0.tell(true, Some(Cause::ClientLost));
-    }
 }
 
 async fn take_back(pipe: &Pipe, response: &Response) {
@@ -191,6 +220,14 @@ async fn take_back(pipe: &Pipe, response: &Response) {
 }
 
 impl RemoteCall {
+    /// A call, and what comes back of it.
+    pub fn new(caller: Caller, service: u32, body: Vec<u8>) -> (Self, Returned) {
+        let pipe = Arc::<Pipe>::default();
+        let returned = Returned { pipe: Arc::clone(&pipe), knows_channel: false };
+        let id = RequestId(0);
+        (Self { caller, id, service, body, pipe, is_served: false }, returned)
+    }
+
     /// Has one of these services answer it, on this thread.
     pub async fn serve(mut self, services: &Services) {
         let (id, service) = (self.id, self.service);

@@ -41,6 +41,8 @@ use crate::memory;
 use crate::task::{BodySink, Outbox, Progress, Task};
 use intake::{Intake, Sink};
 
+pub(crate) use conditions::own_head as own_conditions;
+pub(crate) use delete::is_deep_enough;
 pub use direct::memory_usage;
 pub use sweep::leftovers;
 

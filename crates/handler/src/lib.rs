@@ -22,6 +22,7 @@ pub mod request_body;
 pub mod service;
 pub mod static_file;
 pub mod status;
+pub mod storage;
 pub mod task;
 pub mod upstream;
 pub mod wait;

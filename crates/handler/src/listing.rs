@@ -5,6 +5,7 @@ mod archive;
 mod cache;
 mod entry;
 mod form;
+mod objects;
 mod order;
 mod page;
 mod readme;
@@ -37,6 +38,7 @@ use shared::{Key, Readings, SharedReading};
 use task::{ListingStage, ListingTask};
 use walk::{Purpose, Walk};
 
+pub(crate) use objects::{Listable, ObjectListing};
 pub(crate) use text::push_time;
 
 use crate::reply::{Piece, Reply};

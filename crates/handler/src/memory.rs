@@ -44,6 +44,7 @@ const BUDGET_BYTES_MIN: u64 = 1 << 20;
 const COMPRESSION_BYTES_MAX: u64 = 256 << 20;
 const LISTING_BYTES_MAX: u64 = 64 << 20;
 const NATIVE_BYTES_MAX: u64 = 256 << 20;
+const UPLOAD_BYTES_MAX: u64 = 1 << 30;
 /// Caches that are there for speed alone have less.
 const CACHE_PART: u64 = 64;
 
@@ -105,6 +106,11 @@ pub fn listings() -> &'static Arc<Budget> {
     &MEMORY.listings
 }
 
+/// What uploads to object storage may take together.
+pub fn uploads() -> &'static Arc<Budget> {
+    &MEMORY.uploads
+}
+
 /// What native sessions may take together for what waits.
 pub fn native() -> &'static Arc<Budget> {
     &MEMORY.native
@@ -151,6 +157,7 @@ struct Memory {
     compression: Arc<Budget>,
     listings: Arc<Budget>,
     native: Arc<Budget>,
+    uploads: Arc<Budget>,
 }
 
 impl Memory {
@@ -188,6 +195,7 @@ impl Memory {
             compression: budget(COMPRESSION_BYTES_MAX),
             listings: budget(LISTING_BYTES_MAX),
             native: budget(NATIVE_BYTES_MAX),
+            uploads: budget(UPLOAD_BYTES_MAX),
         }
     }
 

@@ -11,6 +11,7 @@ mod engine;
 mod exchange;
 mod group;
 mod health;
+mod own;
 mod plan;
 mod pool;
 mod resolve;
@@ -32,6 +33,7 @@ use sekisho_http::upstream::RequestBody as Length;
 use sekisho_http::{Status, Version};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Request, RouteState, Table};
+use sekisho_storage::Credentials;
 use sekisho_upstream::Method;
 use sekisho_upstream::balance::Selection;
 use sekisho_upstream::balance::sticky::peer_of;
@@ -39,12 +41,14 @@ use sekisho_upstream::request::{Rules, UpstreamRequest};
 
 use crate::cgi::HandlerContext;
 use crate::request_body::RequestBody;
+use crate::storage;
 use crate::task::Task;
 use answer::Changes;
 use body::Body;
 pub use cache::{Cache, Caches};
 pub use group::{Group, Groups};
 pub use health::{CheckContext, Checks};
+pub(crate) use own::{CacheQuery, OwnRequest, Sender};
 use plan::{NoPlan, Source};
 pub use pool::Pools;
 pub use sekisho_upstream::balance::{Snapshot, Unavailable};
@@ -77,6 +81,8 @@ pub struct Call<'a> {
     pub tls: &'a UpstreamTlsConfigs,
     /// What this worker keeps.
     pub pools: &'a Rc<Pools>,
+    /// The keys of each `storage`.
+    pub credentials: &'a [Option<Arc<Credentials>>],
     /// Whether body bytes follow, and how many, if that is known.
     pub has_body: bool,
     /// The declared length of the body.
@@ -92,6 +98,9 @@ pub fn start(
     let Call { table, request, route_state, .. } = *call;
     let settings = &table.location(route_state.location).settings;
     let Some(pass) = settings.pass.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
+    if pass.storage.is_some() {
+        return storage::read(call, context, now);
+    }
     let forward = &pass.forward;
     let source = Source { table, request, route_state };
     let (group, mut plan) =

@@ -21,7 +21,8 @@ pub struct Scratch {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The handshake is in order. Nothing more is taken until the shell has decided, by
-    /// [`admit`](crate::Server::admit) or [`refuse`](crate::Server::refuse).
+    /// [`admit`](crate::Server::admit) or [`refuse`](crate::Server::refuse), for which it has
+    /// [`decide_timeout`](crate::Policy::decide_timeout). If the client goes meanwhile, the decision is void.
     Hello(Greeting),
     /// A part of the request that is coming in. Its last part comes with [`Event::Request`].
     Piece(Range<usize>),

@@ -1,6 +1,8 @@
 //! The peer's name and its protocol version. Only the form of the message is checked here: whether the peer
 //! is admitted is the shell's decision.
 
+use std::fmt;
+
 use crate::code::Code;
 use crate::message::Hello;
 
@@ -23,7 +25,7 @@ impl Version {
 /// The version that is spoken here.
 pub const VERSION: Version = Version { major: 1, minor: 0 };
 
-/// How long a label and the name of an application may be, in bytes.
+/// How long a label, the name of an application and that of a user may be, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 /// How long a credential may be.
 pub const CREDENTIAL_BYTES_MAX: usize = 2048;
@@ -35,8 +37,10 @@ pub struct Greeting {
     pub label: String,
     /// Which program it is; may be empty.
     pub application: String,
-    /// What the peer shows for itself.
-    pub credential: Vec<u8>,
+    /// Whose password the credential is; empty where it is a token.
+    pub user: String,
+    /// What the peer shows for itself: a token, or the password of `user`; may be empty.
+    pub credential: Secret,
     /// Whether it asks for the admin slot (E4).
     pub wants_admin: bool,
     /// The newest minor version that both know.
@@ -45,6 +49,33 @@ pub struct Greeting {
     pub frame_bytes_max: u32,
     /// The same.
     pub channel_bytes: u32,
+}
+
+/// Bytes that are compared and never shown.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// These bytes.
+    pub const fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The same, to compare them.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(if self.is_empty() { "no secret" } else { "a secret" })
+    }
 }
 
 /// Why a handshake is not in order.
@@ -63,7 +94,7 @@ impl Misfit {
     pub const fn answer(self) -> (Code, &'static str) {
         match self {
             Self::Version => (Code::UnsupportedOperation, "this version is not spoken here"),
-            Self::Name => (Code::InvalidRequest, "a label or application that will not do"),
+            Self::Name => (Code::InvalidRequest, "a label, application or user that will not do"),
             Self::Credential => (Code::InvalidRequest, "the credential is too long"),
         }
     }
@@ -74,7 +105,8 @@ pub fn read(hello: Hello) -> Result<Greeting, Misfit> {
     if hello.major != VERSION.major {
         return Err(Misfit::Version);
     }
-    if !is_name(&hello.label) || !is_name(&hello.application) {
+    let names = [&hello.label, &hello.application, &hello.user];
+    if !names.into_iter().all(|name| is_name(name)) {
         return Err(Misfit::Name);
     }
     if hello.credential.len() > CREDENTIAL_BYTES_MAX {
@@ -83,7 +115,8 @@ pub fn read(hello: Hello) -> Result<Greeting, Misfit> {
     Ok(Greeting {
         label: hello.label,
         application: hello.application,
-        credential: hello.credential,
+        user: hello.user,
+        credential: Secret::new(hello.credential),
         wants_admin: hello.admin,
         minor: VERSION.common_minor(hello.minor),
         frame_bytes_max: hello.frame_bytes_max,
@@ -123,11 +156,31 @@ mod tests {
         for bad in [long.as_str(), "a\nb", "\u{0}", ":7", "\u{85}"] {
             assert_eq!(read(hello(|hello| hello.label = bad.into())), Err(Misfit::Name));
             assert_eq!(read(hello(|hello| hello.application = bad.into())), Err(Misfit::Name));
+            assert_eq!(read(hello(|hello| hello.user = bad.into())), Err(Misfit::Name));
         }
         for good in ["", "ctl", "名前", &long[1..]] {
             assert!(read(hello(|hello| hello.label = good.into())).is_ok());
         }
         let credential = vec![0; CREDENTIAL_BYTES_MAX + 1];
         assert_eq!(read(hello(|hello| hello.credential = credential)), Err(Misfit::Credential));
+    }
+
+    #[test]
+    fn a_credential_is_never_shown() {
+        // E2
+        let hello = hello(|hello| {
+            hello.user = "ann".into();
+            hello.credential = b"correct horse".to_vec();
+        });
+        let greeting = read(hello.clone()).expect("in order");
+        assert_eq!(
+            (greeting.user.as_str(), greeting.credential.bytes()),
+            ("ann", &b"correct horse"[..])
+        );
+        for shown in [format!("{hello:?}"), format!("{greeting:?}")] {
+            assert!(shown.contains("ann"), "{shown}");
+            let digits = format!("{:?}", &b"correct"[..]);
+            assert!(!shown.contains("correct") && !shown.contains(&digits[1..20]), "{shown}");
+        }
     }
 }

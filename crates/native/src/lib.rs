@@ -21,7 +21,7 @@ pub mod violation;
 pub use client::Client;
 pub use code::Code;
 pub use event::{ClientEvent, Event, Scratch};
-pub use handshake::{Greeting, VERSION, Version};
+pub use handshake::{Greeting, Secret, VERSION, Version};
 pub use policy::Policy;
 pub use server::Server;
 pub use violation::Violation;

@@ -1,6 +1,8 @@
 //! The control messages, as protobuf. A field that a later version adds is skipped by an earlier one; a
 //! number once given is never given to something else.
 
+use std::fmt;
+
 use prost::Message;
 
 use crate::code::Code;
@@ -11,6 +13,7 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 
 /// The client's first message.
 #[derive(Clone, PartialEq, Eq, Message)]
+#[prost(skip_debug)]
 pub struct Hello {
     /// The protocol's major version that the client speaks.
     #[prost(uint32, tag = "1")]
@@ -24,7 +27,7 @@ pub struct Hello {
     /// Which program it is; may be empty.
     #[prost(string, tag = "4")]
     pub application: String,
-    /// Whatever the server wants to be shown.
+    /// A token; with a `user`, that user's password.
     #[prost(bytes = "vec", tag = "5")]
     pub credential: Vec<u8>,
     /// Whether the admin slot is asked for (E4).
@@ -36,6 +39,21 @@ pub struct Hello {
     /// The longest payload that the client takes; zero leaves it to the server.
     #[prost(uint32, tag = "8")]
     pub frame_bytes_max: u32,
+    /// Whose password the credential is; empty where it is a token.
+    #[prost(string, tag = "9")]
+    pub user: String,
+}
+
+/// The credential is not shown.
+impl fmt::Debug for Hello {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Hello")
+            .field("version", &(self.major, self.minor))
+            .field("label", &self.label)
+            .field("application", &self.application)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The server's answer to it.

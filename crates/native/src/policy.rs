@@ -19,6 +19,8 @@ pub struct Policy {
     pub output_bytes_max: u64,
     /// From connecting to the end of the handshake: absolute (E2).
     pub handshake_timeout: Option<Duration>,
+    /// How long the shell may take to decide on a peer that has sent its handshake (E2).
+    pub decide_timeout: Duration,
     /// From a frame's first byte to its last; each [`PROGRESS_BYTES`] buy the same time again (E2).
     pub frame_timeout: Option<Duration>,
     /// While the peer does not take bytes.
@@ -48,6 +50,7 @@ impl Default for Policy {
             channel_bytes_max: 256 << 10,
             output_bytes_max: 256 << 10,
             handshake_timeout: Some(Duration::from_secs(10)),
+            decide_timeout: Duration::from_secs(10),
             frame_timeout: Some(Duration::from_secs(10)),
             send_timeout: Some(Duration::from_secs(10)),
             session_timeout: Some(Duration::from_mins(5)),

@@ -43,7 +43,7 @@ use crate::violation::Violation;
 enum Phase {
     /// The handshake is awaited.
     Greeting,
-    /// The shell is asked whether the peer is admitted.
+    /// The shell finds out which peer it is, and whether it is admitted. That takes time, and has a deadline.
     Deciding(Agreed, u32),
     /// Requests are taken.
     Open,
@@ -275,12 +275,15 @@ impl Server {
         self.phase == Phase::Greeting && self.stage == Stage::Open
     }
 
-    /// Whether bytes would be taken; if not, they may wait in the transport.
+    /// Whether the peer has sent its greeting, and the shell has not decided on it.
+    pub const fn is_deciding(&self) -> bool {
+        matches!(self.phase, Phase::Deciding(..))
+    }
+
+    /// Whether there may be something to read; if not, it may wait in the transport. While the shell decides on a
+    /// peer its bytes are not taken, but its end is noticed: the shell reads as far as it has room.
     pub fn wants_input(&self) -> bool {
-        !self.has_input_ended
-            && !matches!(self.stage, Stage::Closed(_))
-            && !matches!(self.phase, Phase::Deciding(..))
-            && !self.is_full()
+        !self.has_input_ended && !matches!(self.stage, Stage::Closed(_)) && !self.is_full()
     }
 
     /// Whether so much waits to leave that nothing more is taken in.

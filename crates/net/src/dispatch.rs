@@ -13,7 +13,7 @@ use sekisho_handler::password::PasswordQuery;
 use sekisho_handler::wait::{Delay, PasswordTask};
 use sekisho_handler::{
     OpenFile, Reply, Task, View, answer, cgi, file_op, service, static_file, status as status_page,
-    upstream,
+    storage, upstream,
 };
 use sekisho_http::{Fields, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
@@ -24,7 +24,7 @@ use sekisho_route::{
 
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
-use crate::list::list;
+use crate::list::{self, list};
 use crate::observe::{Asked, Fact};
 use crate::request_log::{Trouble, write_entries};
 use crate::route_view::RouteView;
@@ -422,6 +422,7 @@ impl Starting<'_> {
                 allow_field(route, fields);
                 reply(Reply::empty(file_op::options(settings, fields)))
             }
+            Action::Listing if settings.path_mapping.is_storage() => started(self.list_objects()),
             Action::Listing => match list(self.context(), request, route, fields, now) {
                 Listed::Reply(made) => reply(made),
                 Listed::Task(task) => Started::Task(task),
@@ -500,9 +501,14 @@ impl Starting<'_> {
     }
 
     fn pass(&self) -> Result<Box<dyn Task>, Status> {
+        let call = self.upstream_call();
+        upstream::start(&call, Rc::new(self.context()), self.now)
+    }
+
+    fn upstream_call(&self) -> upstream::Call<'_> {
         let Self { request, route, .. } = *self;
         let is_asked = self.asked.is_request && route.method == request.head.method();
-        let call = upstream::Call {
+        upstream::Call {
             table: self.accepted.bound_site.site.table(),
             request,
             route_state: route,
@@ -512,8 +518,14 @@ impl Starting<'_> {
             pools: &self.worker.upstreams,
             has_body: is_asked && self.body.0,
             body_bytes: self.body.1.filter(|_| is_asked),
-        };
-        upstream::start(&call, Rc::new(self.context()), self.now)
+            credentials: self.accepted.bound_site.site.credentials(),
+        }
+    }
+
+    fn list_objects(&self) -> Result<Box<dyn Task>, Status> {
+        let bound_site = &self.accepted.bound_site;
+        let listing = list::call(self.context(), bound_site, self.request, self.route, self.now);
+        storage::list(&self.upstream_call(), &listing, Rc::new(self.context()), self.now)
     }
 
     fn file_operation(
@@ -524,6 +536,11 @@ impl Starting<'_> {
         // Only what was asked for is done.
         if !self.asked.is_request {
             return Err(Status::INTERNAL_SERVER_ERROR);
+        }
+        let settings = &self.accepted.bound_site.site.location(self.route.location).settings;
+        if settings.path_mapping.is_storage() {
+            let context = Rc::new(self.context());
+            return storage::operate(&self.upstream_call(), file_op, context, self.now);
         }
         let (has_body, body_bytes) = self.body;
         let (table, request) = (self.accepted.bound_site.site.table(), self.request);
@@ -551,6 +568,10 @@ impl Starting<'_> {
             (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),
             (Wait::Auth, _) => self.ask_for_permission(),
             (Wait::RandomFile, _) => RandomFileTask::start(self.route, self.accepted.request_id.0),
+            (Wait::Object, _) => {
+                let call = self.upstream_call();
+                storage::look(&call, Rc::new(self.context()), self.now)
+            }
         };
         started.map_or_else(Started::Failed, Started::Wait)
     }

@@ -12,6 +12,7 @@ use sekisho_route::{Request, RouteState};
 
 use crate::site;
 use crate::work::WorkerContext;
+use crate::worker::BoundSite;
 
 /// The server around a listing.
 #[derive(Debug)]
@@ -44,9 +45,21 @@ pub(crate) fn list(
     now: Moment,
 ) -> Listed {
     let (worker, bound_site) = (Rc::clone(&context.worker), Rc::clone(&context.bound_site));
+    let call = call(context, &bound_site, request, route_state, now);
+    listing::list(&call, &mut worker.listings.borrow_mut(), fields)
+}
+
+/// What is to be listed.
+pub(crate) fn call<'a>(
+    context: WorkerContext,
+    bound_site: &'a BoundSite,
+    request: &'a Request<'_>,
+    route_state: &'a RouteState,
+    now: Moment,
+) -> listing::Call<'a> {
     let (site, location) = (&bound_site.site, route_state.location);
     let settings = &site.location(location).settings;
-    let call = listing::Call {
+    listing::Call {
         file: &route_state.file,
         root_bytes: route_state.root_bytes,
         path: &route_state.path,
@@ -61,6 +74,5 @@ pub(crate) fn list(
         product: site::product(settings),
         now,
         wall_secs: request.wall.unix_secs,
-    };
-    listing::list(&call, &mut worker.listings.borrow_mut(), fields)
+    }
 }

@@ -12,6 +12,7 @@ use sekisho_config::{
     LogTarget, RealIp, ServerTokens, Settings, SyslogServer, Template,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
+use sekisho_handler::storage::Credentials;
 use sekisho_handler::upstream::{Cache, Checks, Group, Groups, UpstreamTlsConfigs};
 use sekisho_log::{Buffering, ErrorLogger, Logs, Sink};
 use sekisho_route::{AddressDatabase, LineFormat, Machine, Table};
@@ -44,6 +45,8 @@ pub struct Site {
     caches: Vec<Arc<Cache>>,
     checks: Arc<Checks>,
     upstream_tls: UpstreamTlsConfigs,
+    /// The keys of each `storage`.
+    credentials: Vec<Option<Arc<Credentials>>>,
     /// By server, where it has TLS.
     tls: Vec<Option<Arc<ServerTls>>>,
     /// Opens files of access logs whose paths have variables.
@@ -125,6 +128,8 @@ impl Site {
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
         let upstream_tls = UpstreamTlsConfigs::load(&config).map_err(tls::upstream_problem)?;
+        let credentials = sekisho_handler::storage::credentials(&http.storages);
+        let credentials = credentials.map_err(OpenError::Storage)?;
         let checks = Arc::new(Checks::new(&http.health_checks, &groups, &upstream_tls));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         let tls = tls::load(&config, serial).map_err(OpenError::Tls)?;
@@ -142,6 +147,7 @@ impl Site {
             caches,
             checks,
             upstream_tls,
+            credentials,
             tls,
             stream: None,
             is_stream,
@@ -306,6 +312,11 @@ impl Site {
         &self.upstream_tls
     }
 
+    /// The keys of each `storage`.
+    pub(crate) fn credentials(&self) -> &[Option<Arc<Credentials>>] {
+        &self.credentials
+    }
+
     /// The zones of `limit_req` and `limit_conn`, by their ids.
     pub fn zones(&self) -> &[Arc<SharedZone>] {
         &self.zones
@@ -369,6 +380,8 @@ pub enum OpenError {
     Tls(TlsProblem),
     /// A database of addresses, and why.
     Database(PathBuf, String),
+    /// The keys of a storage: which, and why.
+    Storage(String),
 }
 
 impl std::fmt::Display for OpenError {
@@ -386,6 +399,7 @@ impl std::fmt::Display for OpenError {
             }
             Self::Log(LogTarget::Stderr, error) => write!(f, "cannot write to stderr: {error}"),
             Self::Tls(problem) => problem.fmt(f),
+            Self::Storage(why) => f.write_str(why),
             Self::Database(path, why) => write!(f, "geoip2 \"{}\" {why}", path.display()),
         }
     }

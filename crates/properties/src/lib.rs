@@ -31,6 +31,7 @@ pub mod log;
 pub mod multipart;
 pub mod native;
 pub mod native_frames;
+pub mod nats;
 pub mod path;
 pub mod percent;
 pub mod proxy_header;
@@ -61,7 +62,7 @@ pub struct Property {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Property; 36] = [
+pub const ALL: [Property; 37] = [
     Property { name: "request_head", check: request_head::check },
     Property { name: "chunked", check: chunked::check },
     Property { name: "differential", check: differential::check },
@@ -98,4 +99,5 @@ pub const ALL: [Property; 36] = [
     Property { name: "ssi", check: ssi::check },
     Property { name: "slices", check: slices::check },
     Property { name: "tls_hello", check: tls_hello::check },
+    Property { name: "nats", check: nats::check },
 ];

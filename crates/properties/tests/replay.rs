@@ -158,4 +158,5 @@ replays! {
     a_page_comes_to_the_same_however_it_is_cut "ssi",
     slices_come_to_what_was_asked_for "slices",
     a_hello_is_the_same_however_cut "tls_hello", // V32
+    a_server_of_nats_is_understood_however_cut "nats",
 }

@@ -100,6 +100,8 @@ pub enum Wait {
     Auth,
     /// A file of the folder `route_state.file`, chosen by chance (`random_index`).
     RandomFile,
+    /// An object of the location's `storage`: which one, and later the answer, is in `route_state.objects`.
+    Object,
 }
 
 /// `$limit_req_status` and `$limit_conn_status`

@@ -6,17 +6,18 @@ mod directory;
 mod file_op;
 mod limits;
 mod neighbour;
+mod object;
 mod origin;
 mod program;
 mod rewrite;
 mod subrequest;
+mod try_files;
 
 use std::cell::Cell;
 use std::mem;
 
 use sekisho_config::{
-    ErrorPage, ErrorStatus, ErrorTarget, Fallback, Level, LocationId, Settings, Template, TryFile,
-    TryFiles, VerifyClient,
+    ErrorPage, ErrorStatus, ErrorTarget, Level, LocationId, Settings, Template, VerifyClient,
 };
 use sekisho_http::{Head, Method, Status, target};
 
@@ -314,7 +315,13 @@ impl<'a, F: Files> Decision<'a, F> {
             Some(_) if self.is_rewritten_alias() && !self.is_limited(self.settings()) => {
                 Next::Fail(Status::INTERNAL_SERVER_ERROR)
             }
-            Some(try_files) if !self.is_limited(self.settings()) => self.try_files(try_files),
+            Some(try_files) if !self.is_limited(self.settings()) => {
+                if self.is_in_storage() {
+                    self.try_objects(try_files)
+                } else {
+                    self.try_files(try_files)
+                }
+            }
             _ => self.content(),
         }
     }
@@ -326,70 +333,6 @@ impl<'a, F: Files> Decision<'a, F> {
         }
         self.route_state.text.clear();
         Next::Done(Action::Text(self.route_state.status.unwrap_or(status)))
-    }
-
-    fn try_files(&mut self, try_files: &TryFiles) -> Next<F::File> {
-        for candidate in &try_files.candidates {
-            let mut value = mem::take(&mut self.route_state.value);
-            let look = self.look_for_candidate(candidate, &mut value);
-            self.route_state.value = value;
-            match look {
-                // What exists is only sent where nothing else answers: with `fastcgi_pass` it is a program.
-                Look::File(_) if !candidate.is_dir && self.has_handler() => return self.content(),
-                Look::File(file) if !candidate.is_dir => {
-                    self.note_mirrors();
-                    return self.found_file(file);
-                }
-                Look::Directory if candidate.is_dir => return self.content(),
-                Look::Failed => return Next::Fail(Status::INTERNAL_SERVER_ERROR),
-                Look::File(_) | Look::Directory | Look::Missing | Look::Denied => {}
-            }
-        }
-        match &try_files.fallback {
-            Fallback::Uri(template) => self.redirect_to_value(template),
-            Fallback::Named(name) => self.redirect_to_named(name),
-            Fallback::Status(status) => self.bare(*status),
-        }
-    }
-
-    /// Looks for a candidate of `try_files`. If it is what was wanted, the path becomes the
-    /// candidate's.
-    fn look_for_candidate(&mut self, candidate: &TryFile, value: &mut Vec<u8>) -> Look<F::File> {
-        self.expand(&candidate.path, value);
-        let replaced = match self.table.alias_from(self.route_state.location) {
-            AliasFrom::Nothing => {
-                if value.first() != Some(&b'/') {
-                    // nginx appends it to the root without a slash, where it names nothing below the root.
-                    self.route_state.file.clear();
-                    return Look::Missing;
-                }
-                Some(0)
-            }
-            // A candidate made of the path begins with the prefix that the alias replaces.
-            AliasFrom::Prefix(bytes) => {
-                let prefix = self.route_state.path.get(..bytes).unwrap_or(&self.route_state.path);
-                if candidate.path.as_literal().is_none() && value.starts_with(prefix) {
-                    value.drain(..prefix.len());
-                }
-                Some(prefix.len())
-            }
-            AliasFrom::Whole => None,
-        };
-        let mut file = mem::take(&mut self.route_state.file);
-        let mut mapped =
-            self.scoped(|scope| path_mapping::write_below_root(scope, value, &mut file));
-        self.route_state.file = file;
-        mapped.is_safe &= target::is_resolved(&self.route_state.file[mapped.root_bytes..]);
-        let look = self.look_at_file(mapped);
-        if matches!((&look, candidate.is_dir), (Look::File(_), false) | (Look::Directory, true)) {
-            if let Some(bytes) = replaced {
-                self.route_state.path.truncate(bytes);
-                self.route_state.path.extend_from_slice(value);
-            }
-        } else {
-            self.route_state.file.clear();
-        }
-        look
     }
 
     /// Whether another server, or a page about this one, answers here and no file.
@@ -414,7 +357,10 @@ impl<'a, F: Files> Decision<'a, F> {
             self.route_state.location = location;
             return Next::Done(Action::Pass);
         }
-        if settings.pass.is_some() {
+        if let Some(pass) = &settings.pass {
+            if pass.storage.is_some() {
+                return self.object();
+            }
             // The other server decides which methods there are, also within `limit_except`, as in nginx.
             return Next::Done(Action::Pass);
         }

@@ -19,6 +19,7 @@ mod links;
 mod location;
 pub mod log;
 pub mod log_entry;
+mod object;
 mod path_mapping;
 mod real_ip;
 mod redirect;
@@ -44,6 +45,7 @@ pub use fields::{
 };
 pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
+pub use object::{ObjectLook, Objects};
 pub use redirect::push_origin;
 pub use route_state::{
     Census, ClientCertificate, ClientVerdict, ConnectionCounts, ConnectionFacts, Offered, Request,

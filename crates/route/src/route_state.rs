@@ -14,6 +14,7 @@ use crate::assigned::Assignments;
 use crate::body_facts::BodyFacts;
 use crate::capture::Captures;
 use crate::log_entry::{LogEntries, LogEntry};
+use crate::object::Objects;
 use crate::stream::ClientHello;
 use crate::subrequest::{AuthAnswer, Picked};
 use crate::upstream_facts::UpstreamFacts;
@@ -271,6 +272,8 @@ pub struct RouteState {
     pub mirrored: Vec<LocationId>,
     /// What `random_index` found.
     pub picked: Picked,
+    /// What is known of objects in the location's `storage`.
+    pub objects: Option<Box<Objects>>,
     /// Where the slice begins that `$slice_range` was asked for.
     pub slice_start: Cell<Option<u64>>,
     /// Room for a value that is being expanded.
@@ -318,6 +321,7 @@ impl Default for RouteState {
             auth: None,
             mirrored: Vec::new(),
             picked: Picked::NotAsked,
+            objects: None,
             slice_start: Cell::new(None),
             value: Vec::new(),
         }
@@ -370,6 +374,7 @@ impl RouteState {
         self.auth = None;
         self.mirrored.clear();
         self.picked = Picked::NotAsked;
+        self.objects = None;
         self.slice_start.set(None);
     }
 

@@ -53,20 +53,29 @@ impl<W: Work> Background<W> {
             return Ok(());
         }
         let context = Context { sites: self.sites.subscribe(), started: self.started };
-        let body = move || {
-            if privilege::give_up_rest_in_thread().is_err() {
-                return;
-            }
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            if let Ok(runtime) = runtime {
-                runtime.block_on(W::run(context));
-            }
-        };
-        let thread = std::thread::Builder::new().name(W::NAME.to_owned()).spawn(body);
-        thread.map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
+        spawn(W::NAME, move || W::run(context))?;
         self.is_running = true;
         Ok(())
     }
+}
+
+/// A thread with a runtime of its own and no privileges, which ends with the process.
+pub(crate) fn spawn<F: Future<Output = ()>>(
+    name: &str,
+    work: impl FnOnce() -> F + Send + 'static,
+) -> Result<(), Problem> {
+    let body = move || {
+        if privilege::give_up_rest_in_thread().is_err() {
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        if let Ok(runtime) = runtime {
+            runtime.block_on(work());
+        }
+    };
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    thread.map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
+    Ok(())
 }
 
 /// What the work knows of the server.

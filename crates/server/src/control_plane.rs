@@ -10,6 +10,7 @@ mod host;
 mod memory;
 mod memory_guard;
 mod metrics;
+mod nodes;
 mod operators;
 mod overview;
 mod rules;
@@ -28,6 +29,7 @@ use sekisho_net::{Site, WorkerCommand};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
+use crate::cluster::Cluster;
 use crate::local_socket::{LocalSockets, SocketFile};
 use crate::reload::ReloadResult;
 use crate::{Problem, privilege};
@@ -56,6 +58,8 @@ pub(crate) enum ControlCommand {
 pub(crate) enum ServerRequest {
     /// Read the configuration again.
     Reload(oneshot::Sender<ReloadResult>),
+    /// Have the program that is now at this one's path take over; an error says why it was not started.
+    Upgrade(oneshot::Sender<Result<(), String>>),
     /// End.
     Stop(Manner, oneshot::Sender<()>),
     /// The thread has ended.
@@ -84,13 +88,13 @@ pub(crate) fn listens(endpoint: &Endpoint) -> Vec<Listen> {
 }
 
 impl ControlPlane {
-    /// Starts the thread.
+    /// Starts the thread. What it asks of other nodes goes to the cluster.
     pub(crate) fn start(
         control_socket: Option<LocalSockets>,
         started: Instant,
         shared: Arc<Shared>,
         logs: Arc<Logs>,
-    ) -> Result<Self, Problem> {
+    ) -> Result<(Self, Cluster), Problem> {
         let (commands, inbox) = unbounded_channel();
         let (outbox, requests) = unbounded_channel();
         let exit_notifier = ExitNotifier(outbox.clone());
@@ -99,6 +103,8 @@ impl ControlPlane {
         // There is one control plane in a process.
         let _ = shared.status.set(ask);
         let _ = shared.control_calls.set(to_control);
+        let (to_cluster, asked) = unbounded_channel();
+        let cluster = Cluster::new(asked, &shared, started);
         let (listeners, file) = control_socket
             .map_or_else(Default::default, |sockets| (sockets.listeners, sockets.file));
         let body = move || {
@@ -108,12 +114,18 @@ impl ControlPlane {
                 // fail.
                 return;
             }
-            host::run(listeners, started, (shared, logs), (inbox, questions, calls), outbox);
+            host::run(
+                listeners,
+                started,
+                (shared, logs),
+                (inbox, questions, calls),
+                (outbox, to_cluster),
+            );
         };
         let thread = std::thread::Builder::new().name("control".to_owned()).spawn(body).map_err(
             |error| Problem::new(format_args!("cannot start the control plane: {error}")),
         )?;
-        Ok(Self { commands, requests, thread: Some(thread), _file: file })
+        Ok((Self { commands, requests, thread: Some(thread), _file: file }, cluster))
     }
 
     /// Sends it a command. A control plane that has ended gets none; its end is noticed elsewhere.

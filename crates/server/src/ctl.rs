@@ -4,6 +4,7 @@
 mod cache;
 mod call;
 mod certificates;
+mod cluster;
 mod connect;
 mod memory;
 mod metrics;
@@ -22,8 +23,9 @@ use sekisho_endpoint::control::{CommandResult, Finding, Outcome, What};
 use sekisho_endpoint::{CallError, Code, control};
 
 use crate::Problem;
+use cluster::Step;
 pub(crate) use metrics::prometheus;
-use session::Server;
+use session::{Scope, Server};
 
 /// How often `--watch` looks.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -58,6 +60,12 @@ pub(crate) struct Target {
     /// Send the content of this file as credential (`credential_file` of the server)
     #[arg(long, value_name = "FILE", global = true)]
     credential_file: Option<PathBuf>,
+    /// The node of the server's cluster that is meant; the server asks it
+    #[arg(long, value_name = "NAME", global = true)]
+    node: Option<String>,
+    /// Every node of the server's cluster; sessions are called NODE:ID then
+    #[arg(long, global = true, conflicts_with = "node")]
+    cluster: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -73,8 +81,12 @@ enum Command {
     },
     /// List the running requests
     Requests(Listing),
-    /// Read the configuration again, and report whether that succeeded
+    /// List the nodes of the cluster
+    Nodes(cluster::Options),
+    /// Read the configuration again, and report whether that succeeded; with --cluster one node after the other
     Reload,
+    /// Have the program that is now at the server's path take over; with --cluster one node after the other
+    Upgrade,
     /// Tell health probes (`status health`) that new requests shall go elsewhere; the server goes on serving
     Drain {
         /// Accept new requests again
@@ -262,8 +274,35 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
         Command::Call(options) => connect::to_call(&ctl.target, options.is_operator())?,
         _ => connect::to_control(&ctl.target)?,
     };
+    server.scope = match (&ctl.target.node, ctl.target.cluster) {
+        (Some(node), _) => Scope::Node(node.clone()),
+        (None, true) => Scope::All,
+        (None, false) => Scope::Server,
+    };
+    if server.scope == Scope::All {
+        cluster::check(&ctl.command)?;
+        if let Some(is_headed) = is_for_each(&ctl.command) {
+            return cluster::each(&mut server, is_headed, &mut |server| at_one(ctl, server));
+        }
+    }
+    at_one(ctl, &mut server)
+}
+
+/// Commands that are run at each node in turn, and whether its name stands above what they print.
+fn is_for_each(command: &Command) -> Option<bool> {
+    match command {
+        Command::Status(options) => Some(!options.json),
+        Command::Memory(options) => Some(!options.json),
+        Command::Certificates(options) => Some(!options.json),
+        Command::Drain { .. } | Command::Cache { .. } => Some(true),
+        _ => None,
+    }
+}
+
+/// At the server, at one node, or at all nodes at once.
+fn at_one(ctl: &Ctl, server: &mut Server) -> Result<ExitCode, Failure> {
     match &ctl.command {
-        Command::Sessions(how) => watch(how, &mut server, &mut |server, out| {
+        Command::Sessions(how) => watch(how, server, &mut |server, out| {
             let sessions = server.sessions()?;
             if how.json {
                 show::json_line(&show::sessions_json(&sessions), out, how.watch)?;
@@ -272,7 +311,7 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
             }
             Ok(())
         }),
-        Command::Requests(how) => watch(how, &mut server, &mut |server, out| {
+        Command::Requests(how) => watch(how, server, &mut |server, out| {
             let sessions = server.sessions()?;
             if how.json {
                 show::json_line(&show::requests_json(&sessions), out, how.watch)?;
@@ -281,7 +320,21 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
             }
             Ok(())
         }),
-        Command::Session { command } => session(command, &mut server),
+        Command::Session { command } => session(command, server),
+        Command::Nodes(options) => cluster::nodes(options, server),
+        Command::Reload if server.scope == Scope::All => {
+            cluster::rolling(server, Step::Reload, &ctl.target)
+        }
+        Command::Upgrade if server.scope == Scope::All => {
+            cluster::rolling(server, Step::Upgrade, &ctl.target)
+        }
+        Command::Upgrade => {
+            let result = server.result(What::Upgrade(control::Upgrade {}))?;
+            if !result.is_good {
+                return Err(Failure::Failed(result.text));
+            }
+            say("the new process was started; the log says when it serves")
+        }
         Command::Reload => {
             let result = server.result(What::Reload(control::Reload {}))?;
             eprint!("{}", result.text);
@@ -300,13 +353,13 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
             server.result(What::Stop(control::Stop { forceful: *forceful }))?;
             say(if *forceful { "stopping" } else { "draining" })
         }
-        Command::Status(options) => status::run(options, &mut server),
-        Command::Metrics(options) => metrics::run(options, &mut server),
-        Command::Memory(options) => memory::run(options, &mut server),
-        Command::Certificates(options) => certificates::run(options, &mut server),
-        Command::Cache { command } => cache::run(command, &mut server),
+        Command::Status(options) => status::run(options, server),
+        Command::Metrics(options) => metrics::run(options, server),
+        Command::Memory(options) => memory::run(options, server),
+        Command::Certificates(options) => certificates::run(options, server),
+        Command::Cache { command } => cache::run(command, server),
         Command::Call(options) => call::run(options, server),
-        Command::Top { every } => top::run(&mut server, *every),
+        Command::Top { every } => top::run(server, *every),
     }
 }
 

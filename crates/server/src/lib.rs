@@ -43,6 +43,7 @@ mod serve;
 mod service_manager;
 mod setup;
 
+mod cluster;
 mod start;
 mod startup_log;
 mod stores;

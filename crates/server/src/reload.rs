@@ -154,6 +154,7 @@ impl Server {
         if let Err(problem) = self.stores.take_up(&self.site) {
             self.log(Level::Error, &problem.to_string());
         }
+        self.join_cluster();
         self.sweep_leftovers();
         Ok(warnings)
     }

@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::certificates::Certificates;
+use crate::cluster::{Cluster, Membership};
 use crate::control_plane::{self, ControlPlane, Operators, Rules};
 use crate::handover::{self, Call, Handover, HandoverRequest};
 use crate::opening::{self, Opened};
@@ -99,6 +100,8 @@ pub(crate) struct Server {
     pub(crate) certificates: Certificates,
     /// Shares limits and secrets with other servers.
     pub(crate) stores: Stores,
+    /// Shows and controls other servers through this one, and this one through them.
+    pub(crate) cluster: Cluster,
     pub(crate) workers: Workers,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) drain: Drain,
@@ -171,7 +174,7 @@ impl Server {
             let _ = workers.shared().user.set(name.to_owned());
         }
         let (control_socket, control_socket_error) = local_socket::control_socket(control_socket);
-        let control_plane =
+        let (control_plane, cluster) =
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
         site.native = rules.for_workers(None);
         let rules = (rules, site.native.clone());
@@ -194,6 +197,7 @@ impl Server {
             groups,
             certificates,
             stores,
+            cluster,
             workers,
             pid_file,
             drain: Drain::new(config.main.worker_shutdown_timeout),
@@ -248,6 +252,8 @@ impl Server {
             self.logs.stop();
             return ExitCode::FAILURE;
         }
+        // Not before: of two processes the one that serves answers for this node.
+        self.join_cluster();
         let outcome = runtime.block_on(self.serve_events());
         let message = match outcome {
             Outcome::Drained => "stopped: every session ended normally",
@@ -299,7 +305,8 @@ impl Server {
                     DrainOrder::Nothing
                 }
                 ServerEvent::Upgrade => {
-                    self.begin_upgrade();
+                    // Why not is in the log.
+                    let _ = self.begin_upgrade();
                     DrainOrder::Nothing
                 }
                 ServerEvent::ChildChanged => {
@@ -454,6 +461,7 @@ impl Server {
                 }
                 self.tell_files_left(&self.sockets, &Sockets::default());
                 self.tell_files_left(&self.endpoint_sockets, &Sockets::default());
+                self.cluster.leave();
                 self.control_plane.tell(control_plane::ControlCommand::ShutDown);
                 // The workers have descriptors of their own, for as long as they need them.
                 self.sockets = Sockets::default();
@@ -500,6 +508,10 @@ impl Server {
                 let _ = answer.send(result);
                 DrainOrder::Nothing
             }
+            control_plane::ServerRequest::Upgrade(answer) => {
+                let _ = answer.send(self.begin_upgrade().map_err(|problem| problem.to_string()));
+                DrainOrder::Nothing
+            }
             control_plane::ServerRequest::Stop(manner, answer) => {
                 let order = self.end(manner);
                 let _ = answer.send(());
@@ -512,6 +524,14 @@ impl Server {
                 );
                 DrainOrder::Nothing
             }
+        }
+    }
+
+    /// Takes up the cluster of the configuration in use.
+    pub(crate) fn join_cluster(&mut self) {
+        let membership = self.rules.0.membership.as_ref();
+        if let Err(problem) = self.cluster.take_up(membership, &self.site) {
+            self.log(Level::Error, &problem.to_string());
         }
     }
 
@@ -598,7 +618,8 @@ pub(crate) fn heap_bytes() -> u64 {
 pub(crate) fn rules(config: &Config) -> Result<Rules, Problem> {
     let endpoint = config.main.endpoint.clone();
     let operators = Operators::new(&endpoint)?;
-    Ok(Rules { endpoint, operators, grace: config.main.worker_shutdown_timeout })
+    let membership = Membership::new(config)?;
+    Ok(Rules { endpoint, operators, grace: config.main.worker_shutdown_timeout, membership })
 }
 
 pub(crate) fn worker_count(config: &Config) -> usize {

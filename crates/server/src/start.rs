@@ -11,7 +11,7 @@ use sekisho_config::ListenAddress;
 use sekisho_net::site::PRODUCT;
 
 use crate::cli::{Cli, Command, Flags, SignalName};
-use crate::run::Server;
+use crate::run::{self, Server};
 use crate::setup::{self, Plan};
 use crate::{Problem, builtin, ctl, manual, migrate, pid_file, serve, upgrade};
 
@@ -79,7 +79,12 @@ fn test(plan: &Plan, flags: &Flags) -> Result<ExitCode, Problem> {
     let outcome = plan.read();
     setup::report(&outcome);
     let file = plan.main_file().display();
-    let is_good = outcome.config.is_some();
+    // What operators and nodes prove themselves by is in files, too.
+    let rules = outcome.config.as_ref().map(run::rules);
+    if let Some(Err(problem)) = &rules {
+        eprintln!("sekisho: {problem}");
+    }
+    let is_good = rules.is_some_and(|rules| rules.is_ok());
     if flags.dump && is_good {
         let mut out = std::io::stdout().lock();
         for (path, text) in &outcome.files {

@@ -118,17 +118,15 @@ impl Server {
     }
 
     /// Starts the new process, or says why not.
-    pub(crate) fn begin_upgrade(&mut self) {
-        let problem = if self.drain.manner().is_some() {
-            Some(Problem::new("this process is ending"))
+    pub(crate) fn begin_upgrade(&mut self) -> Result<(), Problem> {
+        let begun = if self.drain.manner().is_some() {
+            Err(Problem::new("this process is ending"))
         } else if self.upgrade.is_some() {
-            Some(Problem::new("another upgrade is in progress"))
+            Err(Problem::new("another upgrade is in progress"))
         } else {
-            self.try_upgrade().err()
+            self.try_upgrade()
         };
-        if let Some(problem) = problem {
-            self.log(Level::Error, &format!("no upgrade: {problem}"));
-        }
+        begun.inspect_err(|problem| self.log(Level::Error, &format!("no upgrade: {problem}")))
     }
 
     fn try_upgrade(&mut self) -> Result<(), Problem> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LEVELS, LEVELS_IF, LOCATION, Row, active, set};
+use super::{LEVELS, LEVELS_IF, LOCATION, Row, active, set, storage};
 use crate::level::{CacheKind, Directive, Fault, Level, Scope};
 use crate::model::{LocationMatch, Part, PathMapping, Symlinks, Template, Variable};
 use crate::parse::Word;
@@ -15,11 +15,13 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "path",
         "html",
-        "The folder to which the whole path is added",
+        "The folder to which the whole path is added, or `storage:NAME` for a `storage`",
         |l, d, s| {
             not_beside(l, d, "alias")?;
-            let place = place(d, s, true)?;
-            l.settings.path_mapping = PathMapping::Root(Arc::new(place));
+            l.settings.path_mapping = match storage::root(l, d, s)? {
+                Some(place) => storage::mapping(place),
+                None => PathMapping::Root(Arc::new(place(d, s, true)?)),
+            };
             Ok(())
         },
     ),
@@ -173,6 +175,10 @@ fn alias(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
             warn_of_slash(s, word, one);
         }
     }
+    if d.arg(0).text.starts_with(b"storage:") {
+        return Err(d.invalid(d.arg(0), "is not supported with a storage: use \"root\""));
+    }
+    l.storage = None;
     l.settings.path_mapping = PathMapping::Alias(Arc::new(place(d, s, false)?));
     Ok(())
 }

@@ -105,5 +105,6 @@ pub fn blank_main() -> Main {
         worker_shutdown_timeout: None,
         privilege: Privilege::default(),
         endpoint: Endpoint::default(),
+        cluster: None,
     }
 }

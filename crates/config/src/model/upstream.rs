@@ -12,7 +12,7 @@ use sekisho_upstream::retry::NextUpstream;
 use sekisho_upstream::rewrite::CookieFlags;
 use sekisho_upstream::{Method, PeerSettings, keepalive};
 
-use super::{Caching, Pattern, Pem, PemCache, Resolver, Sticky, Template};
+use super::{Caching, Pattern, Pem, PemCache, Resolver, Sticky, Storage, Template};
 use crate::report::Span;
 
 /// An index into [`Http::upstreams`](super::Http::upstreams).
@@ -163,6 +163,21 @@ pub struct Pass {
     pub location: Arc<[u8]>,
     /// How.
     pub forward: Arc<Forward>,
+    /// `root storage:NAME`: the server is a store, and is asked for objects.
+    pub storage: Option<Arc<Storage>>,
+}
+
+impl Pass {
+    /// Requests are for the objects of a store.
+    pub fn to_storage(storage: &Arc<Storage>) -> Self {
+        Self {
+            family: Family::Proxy,
+            to: PassTo::Named(storage.to.clone()),
+            location: Arc::default(),
+            forward: Arc::clone(&storage.forward),
+            storage: Some(Arc::clone(storage)),
+        }
+    }
 }
 
 /// Where requests are passed to.

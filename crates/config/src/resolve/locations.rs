@@ -62,6 +62,7 @@ impl Walk<'_> {
         self.check_password(&level);
         self.set_recode(&mut level);
         self.check_program(&level);
+        self.check_storage(&level);
         let mut limited = None;
         for (row, node) in &blocks {
             if row.body == Body::Block(Context::LimitExcept) {

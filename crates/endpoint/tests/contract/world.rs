@@ -181,7 +181,7 @@ impl<T: Transport> World<T> {
         change(&mut policy);
         let shared = Rc::new(Shared::default());
         let authenticator = |greeting: &Greeting, _: &Peer| {
-            if greeting.credential == b"wrong" {
+            if greeting.credential.bytes() == b"wrong" {
                 return Err((Code::AuthenticationError, "who are you".to_owned()));
             }
             Ok(())

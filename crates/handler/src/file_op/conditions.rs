@@ -119,7 +119,8 @@ impl States {
     }
 }
 
-fn own_head(head: &Head) -> Option<Box<Head>> {
+/// The conditions of a request alone, where it has any.
+pub(crate) fn own_head(head: &Head) -> Option<Box<Head>> {
     if FIELDS.iter().all(|field| head.known(*field).is_none()) {
         return None;
     }

@@ -132,7 +132,7 @@ pub(super) fn folder_path(call: &Call<'_>, path: &[u8]) -> Result<Vec<u8>, Failu
 }
 
 /// `min_delete_depth`, counted as nginx does: so many slashes, and something behind the last of them.
-fn is_deep_enough(path: &[u8], depth_min: usize) -> bool {
+pub(crate) fn is_deep_enough(path: &[u8], depth_min: usize) -> bool {
     let mut slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     match depth_min.checked_sub(1) {
         None => true,

@@ -44,6 +44,13 @@ pub(super) struct Entry {
     pub(super) facts: Facts,
 }
 
+impl Entry {
+    /// One whose name is kept elsewhere.
+    pub(super) const fn of(is_folder: bool, facts: Facts) -> Self {
+        Self { name_at: 0, name_bytes: 0, is_folder, has_facts: true, facts }
+    }
+}
+
 /// Some entries, which become a run when they are in order.
 #[derive(Debug, Default)]
 struct Run {

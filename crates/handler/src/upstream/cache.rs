@@ -17,6 +17,7 @@ use sekisho_http::{Fields, Known, Method};
 use sekisho_upstream::cache::Key;
 
 use super::Call;
+use super::own::CacheQuery;
 use super::plan::{Plan, Source};
 use folder::Asked;
 pub use folder::{Cache, Caches};
@@ -139,6 +140,29 @@ pub(super) fn question(
         is_bypassed: says(&caching.bypass),
         far: is_far.then(|| Rc::new(far)),
     })
+}
+
+/// What is asked of a cache by a request of our own: it is not a client's, and its answer is the same for all.
+pub(super) fn own_question(
+    cache: Arc<Cache>,
+    caching: Arc<Caching>,
+    query: &CacheQuery,
+) -> Question {
+    let rules = Rules {
+        method: if query.is_head { Method::Head } else { Method::Get },
+        is_authorized: false,
+        is_refused: false,
+        key: query.key.as_slice().into(),
+    };
+    Question {
+        cache,
+        key: Key::new(&query.key),
+        caching,
+        asked: Arc::new(Asked::new(&query.conditions)),
+        rules: Rc::new(rules),
+        is_bypassed: false,
+        far: None,
+    }
 }
 
 /// Whether a range begins behind an offset, or at an unknown place; with an offset of 0 every one does.

@@ -195,6 +195,11 @@ impl UpstreamTask {
         }
     }
 
+    /// The answer is for a client that wants no body, whatever the server is asked for.
+    pub(super) fn set_head_only(&mut self, is_head: bool) {
+        self.parts.is_head = is_head;
+    }
+
     pub(super) fn now(&self) -> Moment {
         self.parts.context.now()
     }

@@ -36,6 +36,11 @@ impl Server {
         };
         let reason = CloseReason::Expired(kind);
         match kind {
+            // It is not the client's fault if the decision takes too long.
+            DeadlineKind::Handshake if self.is_deciding() => {
+                let code = Code::ServiceUnavailable.number();
+                self.say_bye(reason, code, "it took too long to find out who you are");
+            }
             DeadlineKind::Handshake => {
                 let code = Code::SessionExpired.number();
                 self.say_bye(reason, code, "the handshake took too long");

@@ -85,7 +85,7 @@ impl Server {
     ) -> Result<Option<Event>, Violation> {
         let payload = &input[range.clone()];
         match head.kind {
-            Kind::Hello => self.hello(payload),
+            Kind::Hello => self.hello(payload, now),
             Kind::Request => Ok(Some(self.request(head, range, scratch, now))),
             Kind::Cancel => {
                 // A cancel for a finished request is void (L31).
@@ -102,13 +102,14 @@ impl Server {
         }
     }
 
-    fn hello(&mut self, payload: &[u8]) -> Result<Option<Event>, Violation> {
+    fn hello(&mut self, payload: &[u8], now: Moment) -> Result<Option<Event>, Violation> {
         let hello = Hello::decode(payload).map_err(|_| Violation::Malformed(Kind::Hello))?;
         match handshake::read(hello) {
             Ok(greeting) => {
                 let agreed =
                     Agreed::new(&self.policy, greeting.frame_bytes_max, greeting.channel_bytes);
                 self.phase = Phase::Deciding(agreed, greeting.minor);
+                self.handshake_at = Some(now + self.policy.decide_timeout);
                 Ok(Some(Event::Hello(greeting)))
             }
             Err(misfit) => {

@@ -13,20 +13,20 @@ use sekisho_native::policy::PROGRESS_BYTES;
 use sekisho_native::server::{AcquireError, AnswerError, WriteError, Written};
 use sekisho_native::{Code, Event, Policy, Scratch, Server};
 
-struct Peer {
-    engine: Server,
-    scratch: Scratch,
-    now: Moment,
-    inbox: Vec<u8>,
-    events: Vec<Event>,
+pub(crate) struct Peer {
+    pub(crate) engine: Server,
+    pub(crate) scratch: Scratch,
+    pub(crate) now: Moment,
+    pub(crate) inbox: Vec<u8>,
+    pub(crate) events: Vec<Event>,
 }
 
-fn at(seconds: u64) -> Moment {
+pub(crate) fn at(seconds: u64) -> Moment {
     Moment::from_millis(seconds * 1000)
 }
 
 impl Peer {
-    fn new(change: impl FnOnce(&mut Policy)) -> Self {
+    pub(crate) fn new(change: impl FnOnce(&mut Policy)) -> Self {
         let mut policy = Policy::default();
         change(&mut policy);
         let engine = Server::new(Arc::new(policy), Moment::ZERO);
@@ -35,7 +35,7 @@ impl Peer {
     }
 
     /// A session that is open, with its `WELCOME` sent.
-    fn open(change: impl FnOnce(&mut Policy)) -> Self {
+    pub(crate) fn open(change: impl FnOnce(&mut Policy)) -> Self {
         let mut peer = Self::new(change);
         peer.says(Kind::Hello, 0, &Hello { major: 1, ..Hello::default() });
         peer.engine.admit(1, &mut peer.scratch, peer.now);
@@ -44,7 +44,7 @@ impl Peer {
         peer
     }
 
-    fn sends(&mut self, bytes: &[u8]) {
+    pub(crate) fn sends(&mut self, bytes: &[u8]) {
         self.inbox.extend_from_slice(bytes);
         loop {
             let step = self.engine.receive(&self.inbox, &mut self.scratch, self.now);
@@ -57,19 +57,19 @@ impl Peer {
         }
     }
 
-    fn says(&mut self, kind: Kind, slot: u16, message: &impl Message) {
+    pub(crate) fn says(&mut self, kind: Kind, slot: u16, message: &impl Message) {
         let mut wire = Vec::new();
         message::write(&mut wire, kind, slot, message);
         self.sends(&wire);
     }
 
-    fn bare(&mut self, kind: Kind, slot: u16, word: u32) {
+    pub(crate) fn bare(&mut self, kind: Kind, slot: u16, word: u32) {
         let mut wire = Vec::new();
         Head { word, ..Head::of_slot(kind, slot) }.write(&mut wire);
         self.sends(&wire);
     }
 
-    fn asks(&mut self, slot: u16) -> Option<RequestId> {
+    pub(crate) fn asks(&mut self, slot: u16) -> Option<RequestId> {
         let mut wire = Vec::new();
         frame::write(&mut wire, Head { word: 5, ..Head::of_slot(Kind::Request, slot) }, b"body");
         self.sends(&wire);
@@ -80,7 +80,7 @@ impl Peer {
     }
 
     /// Takes all output, as frames.
-    fn hears(&mut self) -> Vec<(Head, Vec<u8>)> {
+    pub(crate) fn hears(&mut self) -> Vec<(Head, Vec<u8>)> {
         self.sends(&[]);
         let moved = self.scratch.out.len() as u64;
         let mut wire = std::mem::take(&mut self.scratch.out);
@@ -96,19 +96,19 @@ impl Peer {
         frames
     }
 
-    fn kinds(&mut self) -> Vec<Kind> {
+    pub(crate) fn kinds(&mut self) -> Vec<Kind> {
         self.hears().into_iter().map(|(head, _)| head.kind).collect()
     }
 
     /// The code of the `BYE` that must be next.
-    fn bye(&mut self) -> Bye {
+    pub(crate) fn bye(&mut self) -> Bye {
         let frames = self.hears();
         let (head, payload) = frames.last().expect("a last word");
         assert_eq!(head.kind, Kind::Bye);
         Bye::decode(&payload[..]).expect("it can be read")
     }
 
-    fn wait_until(&mut self, moment: Moment) {
+    pub(crate) fn wait_until(&mut self, moment: Moment) {
         self.now = moment;
         let event = self.engine.expire(moment);
         self.events.extend(event);

@@ -67,6 +67,8 @@ struct World {
     done: BTreeMap<u64, (Option<Answer>, Vec<Vec<u8>>)>,
     asked: BTreeMap<u64, Asked>,
     next_name: u64,
+    /// The server has the handshake and has not decided.
+    is_undecided: bool,
     is_welcome: bool,
     is_ended: bool,
     is_told: bool,
@@ -104,6 +106,7 @@ impl World {
             done: BTreeMap::new(),
             asked: BTreeMap::new(),
             next_name: 0,
+            is_undecided: false,
             is_welcome: false,
             is_ended: false,
             is_told: false,
@@ -115,6 +118,9 @@ impl World {
 
     fn act(&mut self, op: u8, arg: u8) {
         let pick = usize::from(arg >> 3);
+        if arg & 1 == 0 {
+            self.decide();
+        }
         match op % 16 {
             0..=2 => self.move_up(usize::from(arg) + 1),
             3..=5 => self.move_down(usize::from(arg) + 1),
@@ -127,6 +133,14 @@ impl World {
             13 => self.cancel(pick, arg & 1 == 0),
             14 => self.pass(u64::from(arg)),
             _ => self.control(arg),
+        }
+    }
+
+    /// The peer is admitted, some time after its handshake.
+    fn decide(&mut self) {
+        if std::mem::take(&mut self.is_undecided) {
+            self.server.admit(7, &mut self.server_out, self.now);
+            self.settle();
         }
     }
 
@@ -245,7 +259,7 @@ impl World {
             match event {
                 Event::Hello(greeting) => {
                     assert_eq!(greeting.label, "world");
-                    self.server.admit(7, &mut self.server_out, self.now);
+                    self.is_undecided = true;
                 }
                 Event::Request { id, .. } => {
                     let body = std::mem::take(&mut self.server_pieces);
@@ -468,6 +482,7 @@ impl World {
     /// All sides do what is asked of them, until nothing is left.
     fn end(&mut self) {
         for round in 0..40 {
+            self.decide();
             while !self.works.is_empty() {
                 self.answer(0, 1);
                 self.answer(0, 3);

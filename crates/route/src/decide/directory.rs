@@ -82,7 +82,7 @@ impl<F: Files> Decision<'_, F> {
     }
 
     /// An absolute `index` is not looked for: it is a redirect, and keeps the arguments.
-    fn redirect_to_index(&mut self) -> Next<F::File> {
+    pub(super) fn redirect_to_index(&mut self) -> Next<F::File> {
         if let Err(next) = self.count_redirect() {
             return next;
         }

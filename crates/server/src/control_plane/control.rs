@@ -23,7 +23,7 @@ use super::ServerRequest;
 use super::host::Host;
 use super::operators::REFUSAL;
 use super::worker_registry::millis;
-use super::{memory, metrics, overview};
+use super::{memory, metrics, nodes, overview};
 
 /// Sessions are sent in records of about this size.
 const BATCH_BYTES: usize = 16 * 1024;
@@ -33,7 +33,7 @@ const MEASURE_EVERY_MIN: Duration = Duration::from_millis(50);
 /// What native sessions speak.
 const NATIVE: &str = "native";
 
-type Failure = (Code, String);
+pub(super) type Failure = (Code, String);
 
 /// The service.
 pub(super) struct Control {
@@ -67,10 +67,13 @@ impl Control {
         }
         let ask = ControlRequest::decode(request.body())
             .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
+        let who = shown_peer(&caller.peer);
+        if nodes::is_for_another(&self.host, &ask) {
+            return nodes::pass_on(&self.host, ask, &who, response).await;
+        }
         let Some(what) = ask.what else {
             return Err((Code::UnsupportedOperation, "unknown command".to_owned()));
         };
-        let who = shown_peer(&caller.peer);
         match what {
             What::List(_) => Ok(self.list(response).await?.encode_to_vec()),
             What::Show(of) => Ok(self.show(&of.reference).await.encode_to_vec()),
@@ -120,6 +123,15 @@ impl Control {
                 Ok(control::CertificateList { certificates }.encode_to_vec())
             }
             What::Overview(_) => Ok(overview::gather(&self.host).await.encode_to_vec()),
+            What::ListNodes(_) => Ok(nodes::list(&self.host).await?.encode_to_vec()),
+            What::DescribeNode(_) => Ok(nodes::describe(&self.host).await.encode_to_vec()),
+            What::Upgrade(_) => {
+                self.host.log(Level::Notice, None, format_args!("upgrade requested by {who}"));
+                let started = self.ask_main(ServerRequest::Upgrade).await?;
+                let is_good = started.is_ok();
+                let text = started.err().unwrap_or_default();
+                Ok(control::CommandResult { is_good, text }.encode_to_vec())
+            }
         }
     }
 
@@ -285,7 +297,7 @@ impl Host {
 }
 
 /// A client that wants no more records gets its answer all the same (L28).
-fn check_sent(sent: Result<(), WriteError>) -> Result<(), Failure> {
+pub(super) fn check_sent(sent: Result<(), WriteError>) -> Result<(), Failure> {
     match sent {
         Ok(()) | Err(WriteError::Unwanted) => Ok(()),
         Err(error) => Err((Code::ResourceLimitReached, error.to_string())),
@@ -327,6 +339,7 @@ fn shown(info: SessionInfo, worker: &str) -> Session {
         ..control::Request::default()
     });
     Session {
+        node: String::new(),
         id: info.id,
         protocol: NATIVE.to_owned(),
         peer: shown_peer(&info.peer),
@@ -364,7 +377,7 @@ fn none() -> Outcome {
     Outcome { finding: Finding::NotFound.into(), ..Outcome::default() }
 }
 
-fn no_channel(error: sekisho_endpoint::AcquireError) -> Failure {
+pub(super) fn no_channel(error: sekisho_endpoint::AcquireError) -> Failure {
     (Code::ResourceLimitReached, error.to_string())
 }
 

@@ -38,6 +38,7 @@ use super::overview::History;
 use super::status;
 use super::worker_registry::WorkerRegistry;
 use super::{ControlCommand, Rules, ServerRequest};
+use crate::cluster::{Membership, Question};
 
 /// Without descriptors, accepting pauses this long (O5).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -64,6 +65,9 @@ pub(super) struct Host {
     site: RefCell<Option<Arc<Site>>>,
     /// The main thread.
     pub(super) main: UnboundedSender<ServerRequest>,
+    /// The thread that asks other nodes.
+    pub(super) cluster: UnboundedSender<Question>,
+    membership: RefCell<Option<Arc<Membership>>>,
     /// The control socket's; the workers have those of the block.
     endpoint: RefCell<Option<Rc<Endpoint>>>,
     /// Whether the server is about to end.
@@ -85,7 +89,7 @@ pub(super) fn run(
         UnboundedReceiver<StatusQuery>,
         UnboundedReceiver<RemoteCall>,
     ),
-    main: UnboundedSender<ServerRequest>,
+    (main, cluster): (UnboundedSender<ServerRequest>, UnboundedSender<Question>),
 ) {
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_io().enable_time().build_local(LocalOptions::default());
@@ -97,6 +101,8 @@ pub(super) fn run(
         clock: Clock::new(started),
         site: RefCell::default(),
         main,
+        cluster,
+        membership: RefCell::default(),
         endpoint: RefCell::default(),
         is_ending: Cell::new(false),
         ending: Notify::new(),
@@ -129,6 +135,7 @@ impl Host {
             match command {
                 ControlCommand::Serve(rules, site) => {
                     *self.site.borrow_mut() = Some(site);
+                    self.membership.borrow_mut().clone_from(&rules.membership);
                     if let Some((known, _)) = &own {
                         *known.borrow_mut() = (*rules).clone();
                     } else {
@@ -177,6 +184,11 @@ impl Host {
     /// How long the server has been running.
     pub(super) fn uptime(&self) -> Duration {
         self.now().since(Moment::ZERO)
+    }
+
+    /// What this node is in its cluster.
+    pub(super) fn membership(&self) -> Option<Arc<Membership>> {
+        self.membership.borrow().clone()
     }
 
     /// The configuration in use.

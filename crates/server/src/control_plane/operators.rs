@@ -50,7 +50,8 @@ impl Operators {
             Peer::Loopback => true,
             Peer::Tcp(_) | Peer::Unknown => false,
         };
-        is_known || self.credential.as_ref().is_some_and(|own| is_same(own, &greeting.credential))
+        is_known
+            || self.credential.as_ref().is_some_and(|own| is_same(own, greeting.credential.bytes()))
     }
 
     /// At the addresses of the block: every client is admitted; one that wants to control must be an
@@ -95,13 +96,16 @@ impl std::fmt::Debug for Operators {
 
 #[cfg(test)]
 mod tests {
+    use sekisho_native::Secret;
+
     use super::*;
 
     fn greeting(credential: &[u8]) -> Greeting {
         Greeting {
             label: String::new(),
             application: String::new(),
-            credential: credential.to_vec(),
+            user: String::new(),
+            credential: Secret::new(credential.to_vec()),
             wants_admin: true,
             minor: 0,
             frame_bytes_max: 0,

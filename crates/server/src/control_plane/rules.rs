@@ -9,6 +9,7 @@ use sekisho_handler::memory;
 use sekisho_net::native::NativeRules;
 
 use super::operators::Operators;
+use crate::cluster::Membership;
 
 /// Peers that have only just connected, at each address.
 const GREETINGS: u32 = 256;
@@ -21,6 +22,8 @@ pub(crate) struct Rules {
     pub(crate) endpoint: Endpoint,
     pub(crate) operators: Operators,
     pub(crate) grace: Option<Duration>,
+    /// What this node is in its cluster.
+    pub(crate) membership: Option<Arc<Membership>>,
 }
 
 impl Rules {

@@ -170,6 +170,7 @@ fn shown(view: SessionView, worker: &str) -> control::Session {
         request
     });
     control::Session {
+        node: String::new(),
         id: view.id,
         protocol: view.protocol.map_or("", ProtocolKind::name).to_owned(),
         label: String::new(),

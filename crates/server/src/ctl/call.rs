@@ -61,7 +61,7 @@ impl Options {
     }
 }
 
-pub(super) fn run(options: &Options, mut server: Server) -> Result<ExitCode, Failure> {
+pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Failure> {
     let Some(number) = options.number() else {
         let name = &options.service;
         let text = format!("unknown service \"{name}\": use echo, http, control, or a number");

@@ -7,7 +7,7 @@ use clap::Args;
 use sekisho_endpoint::control::{Certificate, CertificateList, ListCertificates, What};
 use serde_json::{Value, json};
 
-use super::session::Server;
+use super::session::{Scope, Server};
 use super::{Failure, show};
 
 /// What `ctl certificates` takes.
@@ -15,7 +15,7 @@ use super::{Failure, show};
 pub(super) struct Options {
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Failure> {
@@ -23,7 +23,8 @@ pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Fa
     let mut out = Vec::new();
     if options.json {
         let all: Vec<Value> = list.certificates.iter().map(as_json).collect();
-        show::json_line(&json!({ "certificates": all }), &mut out, false)?;
+        let all = server.signed(json!({ "certificates": all }));
+        show::json_line(&all, &mut out, server.scope != Scope::Server)?;
     } else {
         write(&list, &mut out)?;
     }

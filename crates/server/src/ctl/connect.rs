@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use sekisho_config::ListenAddress;
+use sekisho_endpoint::control::{DescribeNode, NodeInfo, What};
 
 use super::session::Server;
 use super::{Failure, Target};
@@ -59,6 +60,27 @@ impl AsFd for Socket {
 /// A session with the server that is meant, to control it.
 pub(super) fn to_control(target: &Target) -> Result<Server, Failure> {
     Server::connect(connect(target)?, credential(target)?, "ctl")
+}
+
+/// The process that has taken over from another as this node, once it can be asked.
+pub(super) fn successor(target: &Target, from: u32, node: &str) -> Option<Server> {
+    let meant = |socket| {
+        let mut server = Server::connect(socket, credential(target).ok()?, "ctl").ok()?;
+        let seen = server.ask::<NodeInfo>(What::DescribeNode(DescribeNode {})).ok()?;
+        (seen.name == node && seen.pid != from).then_some(server)
+    };
+    // A pid file and an address name the new process by now.
+    if target.pid.is_none()
+        && let Ok(socket) = connect(target)
+        && let Some(server) = meant(socket)
+    {
+        return Some(server);
+    }
+    let sockets = fs::read_to_string("/proc/net/unix").ok()?;
+    local_socket::claimed(&sockets)
+        .filter(|pid| *pid != from)
+        .filter(|pid| matches!(local_socket::connect_trusted(*pid), Ok(Some(_))))
+        .find_map(|pid| meant(control_socket(pid).ok()?))
 }
 
 /// A session to call a service, which may take its time. At a named address it is an ordinary session, unless

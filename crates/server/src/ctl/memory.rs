@@ -7,7 +7,7 @@ use clap::Args;
 use sekisho_endpoint::control::{MeasureMemory, Memory, MemoryEntry, What};
 use serde_json::{Value, json};
 
-use super::session::Server;
+use super::session::{Scope, Server};
 use super::{Failure, show};
 
 /// What `ctl memory` takes.
@@ -15,7 +15,7 @@ use super::{Failure, show};
 pub(super) struct Options {
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Failure> {
@@ -25,7 +25,7 @@ pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Fa
     }
     let mut out = Vec::new();
     if options.json {
-        show::json_line(&as_json(&memory), &mut out, false)?;
+        show::json_line(&server.signed(as_json(&memory)), &mut out, server.scope != Scope::Server)?;
     } else {
         write(&memory, &mut out)?;
     }

@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use sekisho_endpoint::control::{Family, Measure, Metrics, Sample, What};
+use sekisho_endpoint::control::{Family, Label, Measure, Metrics, Sample, What};
 use serde_json::{Value, json};
 
-use super::session::{Server, read};
-use super::{Failure, show};
+use super::session::{Scope, Server, read};
+use super::{Failure, WATCH_EVERY, cluster, connect, show};
 
 /// What `ctl metrics` takes.
 #[derive(Debug, Args)]
@@ -26,6 +26,15 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Failure> {
+    if server.scope == Scope::All {
+        loop {
+            write(options, &cluster::all_metrics(server)?)?;
+            if !options.watch {
+                return Ok(ExitCode::SUCCESS);
+            }
+            connect::pause(WATCH_EVERY);
+        }
+    }
     if !options.watch {
         let metrics: Metrics = server.ask(What::Measure(Measure { every_millis: 0 }))?;
         write(options, &metrics)?;
@@ -53,6 +62,20 @@ fn write(options: &Options, metrics: &Metrics) -> Result<(), Failure> {
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
+}
+
+/// Adds the metrics of a node, each sample with the node as a label.
+pub(super) fn merge(all: &mut Metrics, of: Metrics, node: &str) {
+    for mut family in of.families {
+        for sample in &mut family.samples {
+            let label = Label { name: "node".to_owned(), value: node.to_owned() };
+            sample.labels.insert(0, label);
+        }
+        match all.families.iter_mut().find(|known| known.name == family.name) {
+            Some(known) => known.samples.append(&mut family.samples),
+            None => all.families.push(family),
+        }
+    }
 }
 
 /// Prometheus's text format.

@@ -1,16 +1,34 @@
-//! A session with a server, and the requests in it.
+//! A session with a server, and the requests in it: about the server itself, about a node of its cluster, or about all.
 
 use prost::Message;
 use sekisho_endpoint::blocking::{Client, Ticket};
-use sekisho_endpoint::control::{CommandResult, ControlRequest, Session, Sessions, What};
+use sekisho_endpoint::control::{
+    CommandResult, ControlRequest, Finding, ListNodes, NodeList, Outcome, Reference, Session,
+    Sessions, What,
+};
 use sekisho_endpoint::{CallError, Options, control};
+use serde_json::Value;
 
 use super::Failure;
+use super::cluster::answering;
 use super::connect::Socket;
+
+/// What is asked about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Scope {
+    /// The server itself.
+    Server,
+    /// A node of its cluster.
+    Node(String),
+    /// Every node of its cluster.
+    All,
+}
 
 /// A server that answers.
 pub(crate) struct Server {
     client: Client<Socket>,
+    /// What is asked about.
+    pub(super) scope: Scope,
 }
 
 impl Server {
@@ -37,14 +55,65 @@ impl Server {
             admin,
             ..Options::default()
         };
-        Ok(Self { client: Client::connect(socket, options)? })
+        Ok(Self { client: Client::connect(socket, options)?, scope: Scope::Server })
     }
 
     /// Asks, and reads the one answer.
     pub(super) fn ask<T: Message + Default>(&mut self, what: What) -> Result<T, Failure> {
-        let body = ControlRequest::from(what).encode_to_vec();
+        let body = self.about(what)?.encode_to_vec();
         let answer = self.client.call(control::NUMBER, &body)?;
         read(&answer)
+    }
+
+    /// The request, to the node that it is about.
+    fn about(&mut self, mut what: What) -> Result<ControlRequest, Failure> {
+        let node = match &self.scope {
+            Scope::Server => String::new(),
+            Scope::Node(node) => node.clone(),
+            Scope::All => match &mut what {
+                What::Show(Reference { reference })
+                | What::Cancel(control::Cancel { reference, .. })
+                | What::ShutDown(control::ShutDown { reference, .. }) => self.find(reference)?,
+                // Which nodes there are is asked of the server itself.
+                _ => String::new(),
+            },
+        };
+        Ok(ControlRequest { what: Some(what), node })
+    }
+
+    /// The node of a session: `NODE:ID`, or a label that only one node has.
+    fn find(&mut self, reference: &mut String) -> Result<String, Failure> {
+        if let Some((node, id)) = reference.split_once(':') {
+            if node.is_empty() {
+                let text =
+                    format!("every node may have a session {reference}: say NODE{reference}");
+                return Err(Failure::Ambiguous(text));
+            }
+            let node = node.to_owned();
+            *reference = format!(":{id}");
+            return Ok(node);
+        }
+        let (nodes, _) = answering(self)?;
+        let mut having = Vec::new();
+        for node in nodes {
+            self.scope = Scope::Node(node.clone());
+            let what = What::Show(Reference { reference: reference.clone() });
+            let outcome = self.ask::<Outcome>(what);
+            self.scope = Scope::All;
+            match outcome?.finding() {
+                Finding::NotFound => {}
+                _ => having.push(node),
+            }
+        }
+        match &having[..] {
+            [] => Err(Failure::NotFound(format!("no session {reference} at any node"))),
+            [one] => Ok(one.clone()),
+            several => {
+                let nodes = several.join(", ");
+                let text = format!("several nodes have a session \"{reference}\": {nodes}");
+                Err(Failure::Ambiguous(text))
+            }
+        }
     }
 
     /// Asks for a change of the whole server.
@@ -52,8 +121,35 @@ impl Server {
         self.ask(what)
     }
 
-    /// Every session.
+    /// The nodes of its cluster.
+    pub(super) fn nodes(&mut self) -> Result<NodeList, Failure> {
+        let scope = std::mem::replace(&mut self.scope, Scope::Server);
+        let list = self.ask(What::ListNodes(ListNodes {}));
+        self.scope = scope;
+        list
+    }
+
+    /// Every session; with its node, where all nodes are asked.
     pub(super) fn sessions(&mut self) -> Result<Vec<Session>, Failure> {
+        if self.scope != Scope::All {
+            return self.sessions_of_one();
+        }
+        let (nodes, _) = answering(self)?;
+        let mut all = Vec::new();
+        for node in nodes {
+            self.scope = Scope::Node(node.clone());
+            match self.sessions_of_one() {
+                Ok(sessions) => {
+                    all.extend(sessions.into_iter().map(|of| Session { node: node.clone(), ..of }));
+                }
+                Err(failure) => eprintln!("sekisho: {node}: {}", failure.text()),
+            }
+            self.scope = Scope::All;
+        }
+        Ok(all)
+    }
+
+    fn sessions_of_one(&mut self) -> Result<Vec<Session>, Failure> {
         let ticket = self.request(What::List(control::List {}))?;
         let mut sessions = Vec::new();
         while let Some(record) = self.client.next_record(&ticket)? {
@@ -68,13 +164,21 @@ impl Server {
 
     /// Asks, to read from the channel.
     pub(super) fn request(&mut self, what: What) -> Result<Ticket, Failure> {
-        let body = ControlRequest::from(what).encode_to_vec();
+        let body = self.about(what)?.encode_to_vec();
         Ok(self.client.request(control::NUMBER, &body)?)
     }
 
     /// The session itself.
     pub(super) fn client(&mut self) -> &mut Client<Socket> {
         &mut self.client
+    }
+
+    /// A document says which node it is about.
+    pub(super) fn signed(&self, mut document: Value) -> Value {
+        if let Scope::Node(node) = &self.scope {
+            document["node"] = node.as_str().into();
+        }
+        document
     }
 }
 

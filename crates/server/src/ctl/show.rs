@@ -7,6 +7,11 @@ use std::io::{self, Write};
 use sekisho_endpoint::control::{Request, Session, Subrequest};
 use serde_json::{Value, json};
 
+/// What a session is called: `:ID`, or `NODE:ID`.
+pub(super) fn name(session: &Session) -> String {
+    format!("{}:{}", session.node, session.id)
+}
+
 /// A table of sessions.
 pub(super) fn sessions(sessions: &[Session], out: &mut dyn Write) -> io::Result<()> {
     let mut rows = vec![
@@ -15,7 +20,7 @@ pub(super) fn sessions(sessions: &[Session], out: &mut dyn Write) -> io::Result<
     ];
     for session in sessions {
         rows.push([
-            format!(":{}", session.id),
+            name(session),
             session.protocol.clone(),
             label(session),
             session.peer.clone(),
@@ -39,7 +44,7 @@ pub(super) fn requests(sessions: &[Session], out: &mut dyn Write) -> io::Result<
     for session in sessions {
         for request in &session.requests {
             rows.push([
-                format!(":{}", session.id),
+                name(session),
                 request.id.to_string(),
                 session.peer.clone(),
                 request.handler.clone(),
@@ -57,7 +62,7 @@ pub(super) fn requests(sessions: &[Session], out: &mut dyn Write) -> io::Result<
 /// All there is to see of one session.
 pub(super) fn session(session: &Session, out: &mut dyn Write) -> io::Result<()> {
     let mut lines = vec![
-        ("session", format!(":{}", session.id)),
+        ("session", name(session)),
         ("protocol", session.protocol.clone()),
         ("label", or_dash(&session.label)),
         ("application", or_dash(&session.application)),
@@ -135,6 +140,9 @@ pub(super) fn requests_json(sessions: &[Session]) -> Value {
         session.requests.iter().map(|request| {
             let mut value = request_json(request);
             value["session"] = session.id.into();
+            if !session.node.is_empty() {
+                value["node"] = session.node.as_str().into();
+            }
             value["peer"] = session.peer.as_str().into();
             value
         })
@@ -146,7 +154,7 @@ pub(super) fn requests_json(sessions: &[Session]) -> Value {
 pub(super) fn session_json(session: &Session) -> Value {
     let deadline = (!session.deadline.is_empty())
         .then(|| json!({ "kind": session.deadline, "in_ms": session.deadline_millis }));
-    json!({
+    let mut value = json!({
         "id": session.id,
         "protocol": session.protocol,
         "label": session.label,
@@ -162,7 +170,11 @@ pub(super) fn session_json(session: &Session) -> Value {
         "requests_total": session.requests_total,
         "worker": session.worker,
         "requests": session.requests.iter().map(request_json).collect::<Vec<_>>(),
-    })
+    });
+    if !session.node.is_empty() {
+        value["node"] = session.node.as_str().into();
+    }
+    value
 }
 
 fn request_json(request: &Request) -> Value {
@@ -288,7 +300,7 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// Columns side by side; those named are numbers. Nothing that a peer says about itself reaches the
 /// terminal as a command.
-fn table<const N: usize>(
+pub(super) fn table<const N: usize>(
     rows: &[[String; N]],
     numbers: &[usize],
     out: &mut dyn Write,

@@ -7,7 +7,7 @@ use clap::Args;
 use sekisho_endpoint::control::{AskOverview, Certificate, Overview, Rates, What};
 use serde_json::json;
 
-use super::session::Server;
+use super::session::{Scope, Server};
 use super::{Failure, certificates, show};
 
 /// What `ctl status` takes.
@@ -15,7 +15,7 @@ use super::{Failure, certificates, show};
 pub(super) struct Options {
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// A table: its title, the names of its columns, its rows.
@@ -25,7 +25,11 @@ pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Fa
     let overview: Overview = server.ask(What::Overview(AskOverview {}))?;
     let mut out = Vec::new();
     if options.json {
-        show::json_line(&as_json(&overview), &mut out, false)?;
+        show::json_line(
+            &server.signed(as_json(&overview)),
+            &mut out,
+            server.scope != Scope::Server,
+        )?;
     } else {
         write(&overview, &mut out)?;
     }

@@ -15,7 +15,7 @@ use sekisho_net::Clock;
 
 use super::Failure;
 use super::session::Server;
-use super::show::{age, bytes, current, deadline, label, state, tame};
+use super::show::{age, bytes, current, deadline, label, name, state, tame};
 
 /// What the keys do, from the most to the least needed: a small terminal shows the first of them.
 const HELP: &str = "q quit  ↑↓ choose  c cancel  g graceful  f forceful  \
@@ -57,9 +57,9 @@ struct View {
     sessions: Vec<Session>,
     sort: Sort,
     is_reversed: bool,
-    chosen: Option<u64>,
+    chosen: Option<String>,
     /// A forceful end wants its key twice.
-    is_sure: Option<u64>,
+    is_sure: Option<String>,
     message: String,
     table: TableState,
 }
@@ -152,21 +152,21 @@ impl View {
                 Sort::Deadline => session.deadline_millis,
                 Sort::Bytes => u64::MAX - (session.received_bytes + session.sent_bytes),
             };
-            (rank, session.id)
+            (rank, session.node.clone(), session.id)
         });
         if self.is_reversed {
             self.sessions.reverse();
         }
-        let place = |id| self.sessions.iter().position(|session| session.id == id);
-        let at = self.chosen.and_then(place);
+        let place = |it: &String| self.sessions.iter().position(|session| name(session) == *it);
+        let at = self.chosen.as_ref().and_then(place);
         let at = at.or(self.table.selected().filter(|at| *at < self.sessions.len()));
         self.choose(at.unwrap_or(0));
     }
 
     fn choose(&mut self, at: usize) {
         let at = at.min(self.sessions.len().saturating_sub(1));
-        self.chosen = self.sessions.get(at).map(|session| session.id);
-        self.table.select(self.chosen.map(|_| at));
+        self.chosen = self.sessions.get(at).map(name);
+        self.table.select(self.chosen.as_ref().map(|_| at));
     }
 
     fn on_key(&mut self, key: KeyCode, is_control: bool) -> Wanted {
@@ -208,9 +208,9 @@ impl View {
                         )
                     });
                 }
-                self.is_sure = self.chosen;
-                if let Some(id) = self.chosen {
-                    self.message = format!("press f again to close :{id} forcefully");
+                self.is_sure.clone_from(&self.chosen);
+                if let Some(name) = &self.chosen {
+                    self.message = format!("press f again to close {name} forcefully");
                 }
             }
             _ => {}
@@ -219,8 +219,8 @@ impl View {
     }
 
     fn about(&self, order: impl FnOnce(String) -> (What, &'static str)) -> Wanted {
-        let Some(id) = self.chosen else { return Wanted::Nothing };
-        let (what, name) = order(format!(":{id}"));
+        let Some(chosen) = &self.chosen else { return Wanted::Nothing };
+        let (what, name) = order(chosen.clone());
         Wanted::Order(what, name)
     }
 
@@ -296,7 +296,7 @@ fn cells(session: &Session) -> [String; 9] {
         label => format!("{label} {}", session.peer),
     };
     [
-        format!(":{}", session.id),
+        name(session),
         session.protocol.clone(),
         state(session),
         peer,
@@ -352,7 +352,7 @@ mod tests {
         // E10
         let mut view = view();
         view.on_key(KeyCode::Down, false);
-        assert_eq!((order(&view), view.chosen), (vec![1, 2, 3], Some(2)));
+        assert_eq!((order(&view), view.chosen.clone()), (vec![1, 2, 3], Some(":2".to_owned())));
         for (key, expected) in [
             ('b', [2, 3, 1]),
             ('s', [3, 2, 1]),
@@ -361,12 +361,19 @@ mod tests {
             ('r', [3, 2, 1]),
         ] {
             assert_eq!(view.on_key(KeyCode::Char(key), false), Wanted::Nothing);
-            assert_eq!((order(&view), view.chosen), (expected.to_vec(), Some(2)), "{key}");
+            assert_eq!(
+                (order(&view), view.chosen.clone()),
+                (expected.to_vec(), Some(":2".to_owned())),
+                "{key}"
+            );
         }
         view.take(vec![session(1, "idle", 0)]);
-        assert_eq!(view.chosen, Some(1), "an ended session is not chosen");
+        assert_eq!(view.chosen.as_deref(), Some(":1"), "an ended session is not chosen");
         view.take(Vec::new());
-        assert_eq!((view.chosen, view.on_key(KeyCode::Char('c'), false)), (None, Wanted::Nothing));
+        assert_eq!(
+            (view.chosen.clone(), view.on_key(KeyCode::Char('c'), false)),
+            (None, Wanted::Nothing)
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use sekisho_config::{
     Access, AccessTarget, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, Pass,
-    PassTo, PathMapping, Pem, Programs, Template, UpstreamPlace, Variable,
+    PassTo, PathMapping, Pem, Programs, Template, UpstreamPlace, Variable, is_in_storage,
 };
 use sekisho_sys::Right;
 
@@ -209,9 +209,12 @@ impl SandboxPaths {
             (None, Some(_)) => Right::Run,
             (None, None) => Right::Read,
         };
-        self.add_ground(template, own.clone(), directive, right);
+        if !settings.path_mapping.is_storage() {
+            self.add_ground(template, own.clone(), directive, right);
+        }
         if let Some(store) =
             settings.file_ops.as_deref().and_then(|file_ops| file_ops.store.as_ref())
+            && !is_in_storage(store)
         {
             self.add_ground(store, ground(store, own.as_deref()), "upload_store", Right::Write);
         }
@@ -304,7 +307,9 @@ pub(crate) fn served(config: &Config) -> BTreeMap<PathBuf, bool> {
         let (PathMapping::Root(template)
         | PathMapping::Alias(template)
         | PathMapping::AliasOfParent { alias: template, .. }) = &settings.path_mapping;
-        if let Some(own) = ground(template, None) {
+        if let Some(own) = ground(template, None)
+            && !settings.path_mapping.is_storage()
+        {
             add(own, false);
         }
         if let Some(access) = &settings.access {
@@ -315,9 +320,10 @@ pub(crate) fn served(config: &Config) -> BTreeMap<PathBuf, bool> {
             }
         }
         let Some(file_ops) = settings.file_ops.as_deref() else { continue };
-        let store = file_ops.store.as_ref();
+        let store = file_ops.store.as_ref().filter(|store| !is_in_storage(store));
         let store_path = store.and_then(path);
         let is_beneath = file_ops.changes_own_folder() || (store.is_some() && store_path.is_none());
+        let is_beneath = is_beneath && !settings.path_mapping.is_storage();
         if let Some(folder) = folder_of(location).filter(|_| is_beneath) {
             add(folder, true);
         }

@@ -125,6 +125,7 @@ impl Plan {
             channel_bytes_max: own.pick(&[64, 200, 2000]) as u32,
             output_bytes_max: own.pick(&[100, 1000, 20_000]),
             handshake_timeout,
+            decide_timeout: Duration::from_secs(10),
             frame_timeout,
             send_timeout,
             session_timeout,

@@ -1,0 +1,246 @@
+//! GET and HEAD of an object: with ranges, the store's validators and, where there is one, from the cache.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use sekisho_http::{Fields, Known, Method, Status};
+use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_route::upstream_facts::UpstreamFacts;
+use sekisho_route::{RouteState, media_type};
+use sekisho_storage::Refusal;
+
+use super::ask::Ask;
+use super::{Client, Question};
+use crate::cgi::HandlerContext;
+use crate::task::{Outbox, Progress, Task, UpstreamView};
+use crate::upstream::{CacheQuery, Call};
+
+/// What a client sees of an object's fields; everything else is between the store and us.
+const SHOWN: [&str; 11] = [
+    "Content-Type",
+    "Content-Encoding",
+    "Content-Language",
+    "Content-Disposition",
+    "Content-Range",
+    "Cache-Control",
+    "Expires",
+    "ETag",
+    "Last-Modified",
+    "Accept-Ranges",
+    "Age",
+];
+/// What stores say where nobody has told them a type.
+const NO_TYPE: [&[u8]; 2] = [b"binary/octet-stream", b"application/octet-stream"];
+/// So much of an error is read.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// Starts to give the object that the request's path names; an error is the status to answer with.
+pub(crate) fn read(
+    call: &Call<'_>,
+    context: Rc<dyn HandlerContext>,
+    now: Moment,
+) -> Result<Box<dyn Task>, Status> {
+    let Call { table, request, route_state, .. } = *call;
+    let client = Client::of_root(call, context)?;
+    let key = client.key(&route_state.file, route_state.root_bytes);
+    let settings = &table.location(route_state.location).settings;
+    let is_head = route_state.method == Method::Head;
+    let mut conditions = Fields::default();
+    // Conditions and ranges are those of the client's own request for this very object.
+    if route_state.status.is_none() && !route_state.is_subrequest {
+        let known = [
+            Known::IfMatch,
+            Known::IfNoneMatch,
+            Known::IfModifiedSince,
+            Known::IfUnmodifiedSince,
+            Known::Range,
+            Known::IfRange,
+        ];
+        for known in known {
+            if let Some(value) = request.head.known(known) {
+                conditions.push(known.name(), value);
+            }
+        }
+        // A store gives one part at a time; all of it is right, too (RFC 9110 §14.2).
+        let is_many = conditions.get("range").is_some_and(|value| value.contains(&b','));
+        if is_many || settings.max_ranges == Some(0) || is_head {
+            conditions.remove("range");
+            conditions.remove("if-range");
+        }
+    }
+    let has_cache = client.sender.has_cache();
+    let method = if is_head && !has_cache { "HEAD" } else { "GET" };
+    let mut question = Question::new(client.storage.place.object(method, &key, &[]));
+    let mut whole = None;
+    if has_cache {
+        let key = client.cache_key(&key);
+        question.cached = Some(CacheQuery { key, conditions, is_head });
+    } else {
+        whole = guard_range(&mut conditions).then(|| question.clone());
+        question.fields = conditions;
+    }
+    let fallback = media_type(table, route_state).as_bytes().to_vec();
+    Ok(Box::new(ReadTask {
+        ask: Ask::new(&client, question, now),
+        whole,
+        media_type: fallback,
+        fixed: route_state.status,
+        refused: None,
+        missing: (route_state.status.is_none()).then(|| route_state.file.clone()),
+    }))
+}
+
+/// Stores do not know `If-Range`: it becomes a condition. Where that does not hold, all of the object is asked for;
+/// whether it may come to that.
+fn guard_range(conditions: &mut Fields) -> bool {
+    let value = conditions.get("if-range").map(<[u8]>::to_vec);
+    conditions.remove("if-range");
+    let Some(value) = value.filter(|_| conditions.has("range")) else { return false };
+    let is_guarded = conditions.has("if-match") || conditions.has("if-unmodified-since");
+    if value.starts_with(b"W/") || is_guarded {
+        // A weak tag never holds (RFC 9110 §13.1.5).
+        conditions.remove("range");
+        return false;
+    }
+    let name = if value.starts_with(b"\"") { "If-Match" } else { "If-Unmodified-Since" };
+    conditions.push(name, value);
+    true
+}
+
+/// An object on its way to a client.
+#[derive(Debug)]
+struct ReadTask {
+    ask: Ask,
+    /// What is asked for if the object is not the one that the client has a part of.
+    whole: Option<Question>,
+    media_type: Vec<u8>,
+    /// The status that an `error_page` wants.
+    fixed: Option<Status>,
+    /// The store has refused: the status and the body of its answer.
+    refused: Option<(Status, Vec<u8>)>,
+    /// What is told to the decision if there is no such object: it may be a folder.
+    missing: Option<Vec<u8>>,
+}
+
+impl ReadTask {
+    /// The head of the answer; `None` if it is none for the client.
+    fn head(&mut self, status: Status, length: Option<u64>, out: &mut Outbox) -> Option<Progress> {
+        match status.code() {
+            200 | 206 | 304 => {}
+            416 => {
+                out.fields.retain(|name, _| name.eq_ignore_ascii_case(b"content-range"));
+                return Some(Progress::Fail(Status::RANGE_NOT_SATISFIABLE));
+            }
+            _ => {
+                out.fields.clear();
+                self.refused = Some((status, Vec::new()));
+                return None;
+            }
+        }
+        let is_shown =
+            |name: &[u8]| SHOWN.iter().any(|shown| name.eq_ignore_ascii_case(shown.as_bytes()));
+        out.fields.retain(|name, _| is_shown(name));
+        let kind = out.fields.get("content-type");
+        let is_unknown = kind.is_none_or(|kind| NO_TYPE.contains(&kind));
+        if is_unknown && status != Status::NOT_MODIFIED {
+            out.fields.remove("Content-Type");
+            if !self.media_type.is_empty() {
+                out.fields.push("Content-Type", &self.media_type);
+            }
+        }
+        if !out.fields.has("Accept-Ranges") && status == Status::OK && self.fixed.is_none() {
+            out.fields.push("Accept-Ranges", "bytes");
+        }
+        Some(Progress::Head(self.fixed.unwrap_or(status), length))
+    }
+
+    /// All of a refusal has come.
+    fn refuse(&self, status: Status, body: &[u8]) -> Progress {
+        let refusal = Refusal::new(status.code(), body);
+        match self.ask.client.refused(&self.ask.question.draft, &refusal) {
+            Status::NOT_FOUND if self.missing.is_some() => Progress::Again,
+            status => Progress::Fail(status),
+        }
+    }
+}
+
+impl Task for ReadTask {
+    fn name(&self) -> &'static str {
+        "storage"
+    }
+
+    fn stops_with_client(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        loop {
+            let progress = ready!(self.ask.poll(cx, out, now));
+            if let Some((status, mut body)) = self.refused.take() {
+                match progress {
+                    Progress::Body if body.len() < REFUSAL_BYTES_MAX => {
+                        body.append(&mut out.body);
+                        self.refused = Some((status, body));
+                        continue;
+                    }
+                    _ => {
+                        body.append(&mut out.body);
+                        out.fields.clear();
+                        return Poll::Ready(self.refuse(status, &body));
+                    }
+                }
+            }
+            match progress {
+                Progress::Head(Status::PRECONDITION_FAILED, _) if self.whole.is_some() => {
+                    out.fields.clear();
+                    if let Some(question) = self.whole.take() {
+                        self.ask = Ask::new(&Rc::clone(&self.ask.client), question, now);
+                    }
+                }
+                Progress::Head(status, length) => {
+                    if let Some(progress) = self.head(status, length, out) {
+                        return Poll::Ready(progress);
+                    }
+                }
+                Progress::Informational(_) => out.fields.clear(),
+                // Nothing of what a store asks for is done here.
+                Progress::HandOver(_) | Progress::Redirect(_) | Progress::Upgrade(_) => {
+                    out.fields.clear();
+                    return Poll::Ready(Progress::Fail(Status::BAD_GATEWAY));
+                }
+                progress => return Poll::Ready(progress),
+            }
+        }
+    }
+
+    fn hold(&mut self, is_held: bool, now: Moment) {
+        self.ask.hold(is_held, now);
+    }
+
+    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
+        self.ask.absorb(cx, now);
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        self.ask.next_deadline()
+    }
+
+    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
+        self.ask.describe_upstream(facts);
+    }
+
+    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
+        self.ask.upstream_view(now)
+    }
+
+    fn conclude(&mut self, route_state: &mut RouteState) {
+        if let Some(file) = &self.missing {
+            route_state.objects.get_or_insert_default().note_missing(file);
+        }
+    }
+
+    fn cancel(&mut self, cause: Cause, now: Moment) {
+        self.ask.cancel(cause, now);
+    }
+}

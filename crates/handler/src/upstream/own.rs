@@ -1,0 +1,179 @@
+//! Requests of our own to a group: not a client's request that is passed on, but one that a handler needs, such as those
+//! to object storage. They are upstream requests like any other: the same task, deadlines, tries, connections and caches.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sekisho_config::{CacheChoice, Level, Pass, PassTo};
+use sekisho_http::{Fields, Method, Status};
+use sekisho_lifecycle::Moment;
+use sekisho_upstream::request::{Rules, UpstreamRequest};
+use tokio::task::JoinHandle;
+
+use super::body::Body;
+use super::cache::{self, Cache, CachedTask};
+use super::group::Group;
+use super::pool::Pools;
+use super::sticky::Binding;
+use super::task::{Parts, Stage, UpstreamTask};
+use super::tls::Secure;
+use super::{By, Call, Key, manner};
+use crate::cgi::HandlerContext;
+use crate::task::Task;
+
+/// A request of our own. It can be sent again.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnRequest {
+    pub(crate) method: Method,
+    pub(crate) target: Vec<u8>,
+    /// All fields but those of framing.
+    pub(crate) fields: Fields,
+    pub(crate) body: Option<Arc<Vec<u8>>>,
+}
+
+/// How an answer is looked for in a cache.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheQuery {
+    /// Its key there.
+    pub(crate) key: Vec<u8>,
+    /// The client's conditions and range: they are judged here, by the whole answer.
+    pub(crate) conditions: Fields,
+    /// The client wants no body.
+    pub(crate) is_head: bool,
+}
+
+/// What requests of our own are sent with; it outlives the decision that led to it.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) context: Rc<dyn HandlerContext>,
+    pools: Rc<Pools>,
+    group: Arc<Group>,
+    pass: Arc<Pass>,
+    secure: Option<Secure>,
+    cache: Option<Arc<Cache>>,
+}
+
+impl Sender {
+    /// Sends as a location's `pass` says; an error is the status to answer with, and has been reported.
+    pub(crate) fn new(
+        call: &Call<'_>,
+        pass: &Arc<Pass>,
+        context: Rc<dyn HandlerContext>,
+    ) -> Result<Self, Status> {
+        let unable = |why: &str| {
+            context.report(Level::Error, format_args!("{why}"));
+            Status::INTERNAL_SERVER_ERROR
+        };
+        let PassTo::Named(to) = &pass.to else { return Err(unable("no server is named")) };
+        let group = call.groups.get(to.group.0 as usize).ok_or_else(|| unable("no such group"))?;
+        let forward = &pass.forward;
+        let secure = if to.is_tls {
+            let ready = call.tls.get(&forward.tls).ok_or_else(|| unable("no settings for TLS"))?;
+            let now = Duration::from_secs(context.wall_secs().max(0) as u64);
+            // No variable has a part in it.
+            let made = Secure::new(ready, &forward.tls, to.host.as_bytes(), now, |_| Vec::new());
+            Some(made.map_err(|why| unable(&why))?)
+        } else {
+            None
+        };
+        let cache = match &forward.caching.cache {
+            Some(CacheChoice::Named(id)) => call.caches.get(id.0 as usize).cloned(),
+            Some(CacheChoice::Computed(_)) | None => None,
+        };
+        Ok(Self {
+            pools: Rc::clone(call.pools),
+            group: Arc::clone(group),
+            pass: Arc::clone(pass),
+            secure,
+            cache,
+            context,
+        })
+    }
+
+    /// Whether answers are kept.
+    pub(crate) fn has_cache(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// Begins to forget what is kept under a key, if anything is kept at all.
+    pub(crate) fn forget(&self, key: &[u8]) -> Option<JoinHandle<io::Result<u64>>> {
+        let cache = self.cache.clone()?;
+        let (key, now) = (key.to_vec(), self.context.now());
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
+        Some(runtime.spawn_blocking(move || cache.purge(Some(&key), now)))
+    }
+
+    /// Begins to ask.
+    pub(crate) fn send(&self, request: &OwnRequest, now: Moment) -> Box<dyn Task> {
+        Box::new(self.task(request, now))
+    }
+
+    /// The same; the answer may come from the cache, and is kept there. It must be a GET: an answer without a body could
+    /// not be given to others.
+    pub(crate) fn send_cached(
+        &self,
+        request: &OwnRequest,
+        query: &CacheQuery,
+        now: Moment,
+    ) -> Box<dyn Task> {
+        let Some(cache) = &self.cache else { return self.send(request, now) };
+        let view = cache::View {
+            pass: Arc::clone(&self.pass),
+            origin: Vec::new(),
+            changes: None,
+            error_pages: Arc::default(),
+            status: None,
+            is_head: query.is_head,
+        };
+        let question =
+            cache::own_question(Arc::clone(cache), Arc::clone(&self.pass.forward.caching), query);
+        let mut task = self.task(request, now);
+        task.set_head_only(query.is_head);
+        Box::new(CachedTask::new(question, Rc::clone(&self.context), view, task))
+    }
+
+    fn task(&self, request: &OwnRequest, now: Moment) -> UpstreamTask {
+        let Self { context, pools, group, pass, secure, .. } = self;
+        let forward = &pass.forward;
+        let mut plan = pools.borrow_plan();
+        plan.method.extend_from_slice(request.method.name().unwrap_or("GET").as_bytes());
+        plan.target.extend_from_slice(&request.target);
+        plan.pairs.extend_from(&request.fields);
+        plan.version = Some(forward.http_version);
+        plan.is_tls = secure.is_some();
+        if let PassTo::Named(to) = &pass.to {
+            plan.host.extend_from_slice(to.host.as_bytes());
+        }
+        let binding = Rc::new(Binding::default());
+        let key = Key { by: By::Text(Vec::new()), binding: Rc::clone(&binding) };
+        let selection = key.select(group);
+        let rules = Rules { next: forward.next_upstream, connect_timeout: forward.connect_timeout };
+        let machine = UpstreamRequest::new(rules, request.method, false, selection, now);
+        let secured = secure.as_ref().map(|secure| (&*forward.tls, secure));
+        UpstreamTask::new(Parts {
+            bind: None,
+            manner: manner((pass.family, false), secured, None),
+            secure: secure.clone(),
+            context: Rc::clone(context),
+            pools: Rc::clone(pools),
+            resolving: group.names.is_some().then_some((key, now)),
+            group: Arc::clone(group),
+            pass: Arc::clone(pass),
+            plan,
+            machine,
+            body: request.body.clone().map_or(Body::None, Body::Memory),
+            around: None,
+            body_memory: 0,
+            changes: None,
+            error_pages: Arc::default(),
+            status: None,
+            is_head: request.method == Method::Head,
+            binding,
+            stage: Stage::Ready,
+            has_body_ended: true,
+            keeping: None,
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! GET and HEAD: ranges, validators, the cache, index files and `try_files`; and what clients get when the store fails.
+
+use std::time::Duration;
+
+use sekisho_testkit::{Server, Signal, Stopwatch, eventually};
+
+use crate::common::{BINARY, LONG, http};
+use crate::store::Store;
+
+fn filled() -> Option<Store> {
+    let mut store = Store::start()?;
+    store.put("pre/a.txt", "hello world");
+    store.put("pre/d/index.html", "<h1>index</h1>");
+    store.put("pre/e/x y+\u{fc}.txt", "odd");
+    store.put("secret.txt", "outside the prefix");
+    Some(store)
+}
+
+#[test]
+fn objects_are_given_with_ranges_and_the_validators_of_the_store() {
+    let Some(store) = filled() else { return };
+    let block = store.block("s", "");
+    let server = store.serve(&format!(
+        "{block} gzip on; gzip_types text/plain; gzip_min_length 1;
+         server {{ listen 127.0.0.1:{{port}}; root storage:s; }}"
+    ));
+    let mut client = server.connect();
+    let whole = client.get("/a.txt");
+    assert_eq!(
+        (whole.status, whole.text().as_str()),
+        (200, "hello world"),
+        "{}",
+        server.log("error.log")
+    );
+    assert_eq!(whole.field("content-type"), Some("text/plain"), "by `types`: the store has none");
+    assert_eq!(whole.field("accept-ranges"), Some("bytes"));
+    assert!(whole.field("last-modified").is_some());
+    assert!(
+        whole.fields_named("x-amz-request-id").is_empty()
+            && whole.field("server") != Some("amazon.com")
+    );
+    let tag = whole.field("etag").expect("the store's").to_owned();
+    let head = server.connect().request("HEAD", "/a.txt", "");
+    assert_eq!((head.status, head.field("content-length")), (200, Some("11")));
+    for (fields, status, body) in [
+        ("Range: bytes=1-3\r\n".to_owned(), 206, "ell"),
+        ("Range: bytes=-5\r\n".to_owned(), 206, "world"),
+        ("Range: bytes=0-1,3-4\r\n".to_owned(), 200, "hello world"),
+        (format!("If-None-Match: {tag}\r\n"), 304, ""),
+        ("If-None-Match: \"other\"\r\n".to_owned(), 200, "hello world"),
+        (format!("If-Match: {tag}\r\n"), 200, "hello world"),
+        (format!("Range: bytes=1-3\r\nIf-Range: {tag}\r\n"), 206, "ell"),
+        ("Range: bytes=1-3\r\nIf-Range: \"other\"\r\n".to_owned(), 200, "hello world"),
+    ] {
+        let response = server.connect().request("GET", "/a.txt", &fields);
+        assert_eq!((response.status, response.text().as_str()), (status, body), "{fields}");
+    }
+    let odd = server.connect().get("/e/x%20y+%c3%bc.txt");
+    assert_eq!((odd.status, odd.text().as_str()), (200, "odd"));
+    let zipped = server.connect().request("GET", "/a.txt", "Accept-Encoding: gzip\r\n");
+    assert_eq!(zipped.field("content-encoding"), Some("gzip"));
+    for (fields, status) in [("Range: bytes=100-\r\n", 416), ("If-Match: \"other\"\r\n", 412)] {
+        let response = server.connect().request("GET", "/a.txt", fields);
+        assert_eq!(response.status, status, "{fields}");
+        assert!(!response.text().contains("<Error>"), "no page of the store is shown");
+    }
+    for target in ["/nothing", "/../secret.txt", "/%2e%2e/secret.txt", "/.sekisho-x"] {
+        let response = server.connect().get(target);
+        assert!(matches!(response.status, 400 | 404), "{target}: {}", response.status);
+        assert!(!response.text().contains("NoSuchKey"));
+    }
+    assert_eq!(server.connect().request("PUT", "/a.txt", "Content-Length: 0\r\n").status, 405);
+    let log = server.log("error.log");
+    assert!(!log.contains(&store.secret) && !log.contains("Signature="), "{log}");
+}
+
+#[test]
+fn folders_have_index_files_and_try_files_looks_into_the_store() {
+    let Some(store) = filled() else { return };
+    let block = store.block("s", "");
+    let server = store.serve(&format!(
+        "{block} server {{ listen 127.0.0.1:{{port}}; root storage:s;
+             location /try/ {{ rewrite ^/try(/.*) $1 break; try_files $uri $uri/ /a.txt; }}
+             location /none/ {{ rewrite ^/none(/.*) $1 break; try_files $uri =410; }}
+             location /named/ {{ try_files $uri @other; }}
+             location @other {{ return 200 other; }}
+             location /page {{ error_page 404 /d/index.html; }} }}"
+    ));
+    for (target, status, body) in [
+        ("/d/", 200, "<h1>index</h1>"),
+        ("/d", 301, ""),
+        ("/e/", 403, ""),
+        ("/nowhere/", 404, ""),
+        ("/try/a.txt", 200, "hello world"),
+        ("/try/d/", 200, "<h1>index</h1>"),
+        ("/try/nothing", 200, "hello world"),
+        ("/none/nothing", 410, ""),
+        ("/named/x", 200, "other"),
+        ("/page", 404, "<h1>index</h1>"),
+    ] {
+        let response = server.connect().get(target);
+        let text = response.text();
+        assert_eq!(response.status, status, "{target}: {text} {}", server.log("error.log"));
+        assert!(body.is_empty() || text == body, "{target}: {text}");
+    }
+    let moved = server.connect().get("/d");
+    assert!(moved.field("location").is_some_and(|it| it.ends_with("/d/")));
+}
+
+#[test]
+fn a_cache_answers_without_the_store_and_asks_whether_an_object_has_changed() {
+    let Some(mut store) = filled() else { return };
+    let block = store.block("s", "cache one 1s;");
+    let server = store.serve(&format!(
+        "proxy_cache_path {{dir}}/cache keys_zone=one:1m; {block}
+         server {{ listen 127.0.0.1:{{port}}; root storage:s; add_header X-Cache $upstream_cache_status; }}"
+    ));
+    let cached = |target: &str, fields: &str| {
+        let response = server.connect().request("GET", target, fields);
+        let cache = response.field("x-cache").unwrap_or_default().to_owned();
+        (response.status, response.text(), cache)
+    };
+    let (status, text, first) = cached("/a.txt", "");
+    assert_eq!((status, text.as_str(), first.as_str()), (200, "hello world", "MISS"));
+    assert_eq!(cached("/a.txt", "").2, "HIT");
+    // A range is cut of what is kept.
+    let part = cached("/a.txt", "Range: bytes=6-\r\n");
+    assert_eq!((part.0, part.1.as_str()), (206, "world"));
+    eventually("the store is asked again", LONG, || cached("/a.txt", "").2 == "REVALIDATED");
+    store.put("pre/a.txt", "changed");
+    eventually("the new object", LONG, || cached("/a.txt", "").1 == "changed");
+    // What is fresh is given while the store is away.
+    assert_eq!(cached("/d/index.html", "").0, 200);
+    store.signal(Signal::STOP);
+    assert_eq!(cached("/d/index.html", "").2, "HIT");
+    store.signal(Signal::CONT);
+}
+
+#[test]
+fn a_store_that_fails_is_told_to_clients_by_its_cause() {
+    let Some(mut store) = filled() else { return };
+    let fast = store.block("fast", "").replace("timeout 5s", "timeout 1s");
+    let wrong = store.block("wrong", "").replace("{dir}/keys", "{dir}/wrong");
+    let gone = store.block("gone", "").replace("s3://bucket/pre/", "s3://other-bucket");
+    let tree = store.tree();
+    let access = store.access();
+    tree.file(
+        "wrong",
+        format!("aws_access_key_id = {access}\naws_secret_access_key = TOPSECRET\n"),
+    );
+    let config = http(&format!(
+        "{fast} {wrong} {gone} server {{ listen 127.0.0.1:{{port}}; root storage:fast;
+             location /wrong {{ root storage:wrong; }} location /gone {{ root storage:gone; }} }}"
+    ));
+    let server = Server::start_in(tree, BINARY, &config);
+    assert_eq!(server.connect().get("/a.txt").status, 200);
+    let wrong = server.connect().get("/wrong");
+    assert_eq!(wrong.status, 502);
+    assert!(!wrong.text().contains(access.as_str()));
+    assert_eq!(server.connect().get("/gone").status, 502, "the bucket is not there");
+    // It does not answer.
+    store.signal(Signal::STOP);
+    let watch = Stopwatch::start();
+    assert_eq!(server.connect().get("/a.txt").status, 504);
+    assert!(watch.elapsed() < Duration::from_secs(20));
+    store.signal(Signal::CONT);
+    assert_eq!(server.connect().get("/a.txt").status, 200);
+    // It is away, and comes back at the same place.
+    let port = store.port;
+    store.put("pre/a.txt", "before");
+    drop(store);
+    assert_eq!(server.connect().get("/a.txt").status, 502);
+    let log = server.log("error.log");
+    assert!(
+        log.contains("storage \"gone\" refused GET /other-bucket/gone: 404 NoSuchBucket"),
+        "{log}"
+    );
+    assert!(log.contains("403 SignatureDoesNotMatch"), "{log}");
+    assert!(log.contains("Connection refused") && log.contains("timed out"), "{log}");
+    assert!(!log.contains("TOPSECRET") && !log.contains("Signature="), "{log}");
+    let Some(mut store) = Store::start_at(port) else { return };
+    store.put("pre/a.txt", "after");
+    assert_eq!(server.connect().get("/a.txt").text(), "after");
+    // A request that comes while the store is away for a moment waits for it.
+    drop(store);
+    let waiting = std::thread::spawn({
+        let mut client = server.connect();
+        move || client.get("/b.txt").status
+    });
+    let Some(_store) = Store::start_at(port) else { return };
+    assert!(matches!(waiting.join().expect("an answer"), 404 | 502));
+}
