@@ -17,8 +17,7 @@ fn a_fleet_loses_nothing_while_its_parts_come_and_go() {
         println!("skipped: network namespaces need root");
         return;
     }
-    let needed =
-        ["unshare", "nsenter", "ip", "haproxy", "redis-server", "nats-server", "h2load"];
+    let needed = ["unshare", "nsenter", "ip", "haproxy", "redis-server", "nats-server", "h2load"];
     if !needed.iter().all(|program| have(program)) {
         return;
     }
