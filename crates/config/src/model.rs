@@ -55,7 +55,7 @@ pub use cluster::Cluster;
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
-pub use endpoint::{Admin, Endpoint};
+pub use endpoint::{Admin, Endpoint, IdentityRule, Permit};
 pub use expires::Expires;
 pub use file_ops::{
     Conflict, DeleteDirectories, ExtMethods, FileOps, Methods, Origins, Permissions, Sync,

@@ -44,7 +44,20 @@ use intake::{Intake, Sink};
 pub(crate) use conditions::own_head as own_conditions;
 pub(crate) use delete::is_deep_enough;
 pub use direct::memory_usage;
+pub(crate) use store::{
+    PART_HEAD_BYTES_MAX, form_name, is_urlencoded, raw_name, stored_answer, way_back,
+};
 pub use sweep::leftovers;
+pub(crate) use temp::random;
+
+/// What uploads that can be resumed have in common, wherever they are kept.
+pub(crate) mod tus {
+    pub(crate) use super::note::{Note, metadata};
+    pub(crate) use super::resume::{
+        DONE, DONE_LIFE, ID_BYTES, MEDIA_TYPE, NOTE, PREFIX, VERSION, is_spoken, number,
+    };
+    pub(crate) use super::unfinished::{OWNER_BYTES, owner_of};
+}
 
 /// What is to be done, and for which request.
 #[derive(Debug)]

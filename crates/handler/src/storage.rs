@@ -6,15 +6,17 @@ mod ask;
 mod change;
 mod list;
 mod look;
+mod post;
 mod read;
 mod sweep;
+mod tus;
 mod upload;
 mod work;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sekisho_config::{CredentialSource, Level, Storage};
+use sekisho_config::{CredentialSource, Level, Pass, Storage};
 use sekisho_http::{Fields, Method, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_storage::{Draft, Refusal, sign};
@@ -25,7 +27,7 @@ use crate::upstream::{CacheQuery, Call, OwnRequest, Sender};
 pub use change::operate;
 pub use list::list;
 pub use look::look;
-pub(crate) use read::read;
+pub use read::read;
 pub use sekisho_storage::Credentials;
 
 /// Reads the keys of every `storage`; an error says which cannot be had. It has nothing of a key in it.
@@ -73,6 +75,18 @@ impl Client {
         let storage = pass.storage.as_ref().ok_or(Status::INTERNAL_SERVER_ERROR)?;
         let credentials = call.credentials.get(storage.id).cloned().flatten();
         let sender = Sender::new(call, pass, context)?;
+        Ok(Rc::new(Self { sender, storage: Arc::clone(storage), credentials }))
+    }
+
+    /// The storage that the bodies of POST requests are put into.
+    fn of_store(
+        call: &Call<'_>,
+        storage: &Arc<Storage>,
+        context: Rc<dyn HandlerContext>,
+    ) -> Result<Rc<Self>, Status> {
+        let pass = Arc::new(Pass::to_storage(storage));
+        let credentials = call.credentials.get(storage.id).cloned().flatten();
+        let sender = Sender::new(call, &pass, context)?;
         Ok(Rc::new(Self { sender, storage: Arc::clone(storage), credentials }))
     }
 

@@ -41,7 +41,6 @@ use sekisho_upstream::request::{Rules, UpstreamRequest};
 
 use crate::cgi::HandlerContext;
 use crate::request_body::RequestBody;
-use crate::storage;
 use crate::task::Task;
 use answer::Changes;
 use body::Body;
@@ -98,9 +97,6 @@ pub fn start(
     let Call { table, request, route_state, .. } = *call;
     let settings = &table.location(route_state.location).settings;
     let Some(pass) = settings.pass.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
-    if pass.storage.is_some() {
-        return storage::read(call, context, now);
-    }
     let forward = &pass.forward;
     let source = Source { table, request, route_state };
     let (group, mut plan) =

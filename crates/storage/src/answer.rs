@@ -30,12 +30,13 @@ impl Refusal {
     /// The status that our client gets.
     pub fn answer(&self) -> Status {
         match (self.status, self.code.as_str()) {
-            (_, "NoSuchKey") => Status::NOT_FOUND,
             // A bucket that is not there, and an upload that has gone, are no matter of the client's.
-            (_, "NoSuchBucket" | "NoSuchUpload" | "InvalidPart") => Status::BAD_GATEWAY,
             (
                 _,
-                "SignatureDoesNotMatch"
+                "NoSuchBucket"
+                | "NoSuchUpload"
+                | "InvalidPart"
+                | "SignatureDoesNotMatch"
                 | "InvalidAccessKeyId"
                 | "RequestTimeTooSkewed"
                 | "ExpiredToken"
@@ -49,14 +50,13 @@ impl Refusal {
             (_, "SlowDown" | "ServiceUnavailable" | "TooManyRequests" | "OperationAborted") => {
                 Status::SERVICE_UNAVAILABLE
             }
-            (_, "RequestTimeout") => Status::GATEWAY_TIMEOUT,
-            (404, _) => Status::NOT_FOUND,
+            (404, _) | (_, "NoSuchKey") => Status::NOT_FOUND,
             (403, _) => Status::FORBIDDEN,
             (412, _) => Status::PRECONDITION_FAILED,
             (409, _) => Status::CONFLICT,
             (416, _) => Status::RANGE_NOT_SATISFIABLE,
             (429 | 503, _) => Status::SERVICE_UNAVAILABLE,
-            (504, _) => Status::GATEWAY_TIMEOUT,
+            (504, _) | (_, "RequestTimeout") => Status::GATEWAY_TIMEOUT,
             (507, _) => Status::INSUFFICIENT_STORAGE,
             _ => Status::BAD_GATEWAY,
         }

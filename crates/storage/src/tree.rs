@@ -41,9 +41,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Element> {
                 if open.len() == DEPTH_MAX || count > ELEMENTS_MAX {
                     return None;
                 }
-                let name = start.local_name();
-                let name = name.as_ref().to_owned();
-                open.push(Element { name: name.to_string(), ..Element::default() });
+                let name = start.local_name().as_ref().to_owned();
+                open.push(Element { name, ..Element::default() });
             }
             Event::End(_) => {
                 let closed = open.pop()?;

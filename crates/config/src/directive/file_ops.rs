@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sekisho_http::{Method, target};
 
-use super::{LEVELS, Row, active, set};
+use super::{LEVELS, Row, active, set, storage};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
     Conflict, DeleteDirectories, ExtMethods, Methods, Origins, Part, Permissions, Sync, Template,
@@ -283,6 +283,12 @@ fn store(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
             l.file_ops.rest.store = None;
             return Ok(());
         }
+        Some(_) if storage::is_named(word) => {
+            let (place, storage) = storage::store(d, word, s)?;
+            l.file_ops.rest.store = Some(place);
+            l.file_ops.rest.storage = storage;
+            return Ok(());
+        }
         Some(_) => {
             let text = s.path(&word.text).into_os_string();
             d.template_of(word, text.as_bytes(), s)?
@@ -295,6 +301,7 @@ fn store(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
         return Err(d.invalid(word, reason));
     }
     l.file_ops.rest.store = Some(template);
+    l.file_ops.rest.storage = None;
     Ok(())
 }
 

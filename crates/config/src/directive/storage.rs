@@ -127,8 +127,8 @@ pub(super) const ROWS: &[Row] = &[
         "Uploads that have had no new part for this time are removed from the store (24h)",
         |_, d, s| {
             s.storage.abandoned = match &*d.arg(0).text {
-                b"off" => Some(None),
-                _ => Some(Some(d.time(0)?)),
+                b"off" => None,
+                _ => Some(d.time(0)?),
             };
             Ok(())
         },
@@ -167,7 +167,7 @@ pub struct StorageParts {
     timeout: Option<Duration>,
     cache: Option<(CacheId, Duration)>,
     part_bytes: Option<u64>,
-    abandoned: Option<Option<Duration>>,
+    abandoned: Option<Duration>,
     trusted: Option<PathBuf>,
     verifies: bool,
 }
@@ -182,7 +182,7 @@ impl Default for StorageParts {
             timeout: None,
             cache: None,
             part_bytes: None,
-            abandoned: None,
+            abandoned: Some(Duration::from_hours(24)),
             trusted: None,
             verifies: true,
         }
@@ -285,18 +285,11 @@ impl StorageParts {
         };
         let default = if is_google { "auto" } else { "us-east-1" };
         let region = self.region.clone().unwrap_or_else(|| default.to_owned());
-        // A certificate for `*.s3…` is none for a name with more dots.
-        let is_host = !is_google && !bucket.contains(['.', '_']);
-        let (at, word, base) = match &self.endpoint {
-            Some((endpoint, word)) => (endpoint.clone(), word, format!("/{bucket}")),
-            None => {
-                let (address, base) = match (is_google, is_host) {
-                    (true, _) => ("storage.googleapis.com".to_owned(), format!("/{bucket}")),
-                    (_, true) => (format!("{bucket}.s3.{region}.amazonaws.com"), String::new()),
-                    (_, false) => (format!("s3.{region}.amazonaws.com"), format!("/{bucket}")),
-                };
-                (Endpoint { address, is_tls: true }, name, base)
-            }
+        let (at, word, base) = if let Some((endpoint, word)) = &self.endpoint {
+            (endpoint.clone(), word, format!("/{bucket}"))
+        } else {
+            let (address, base) = usual_place(is_google, bucket, &region);
+            (Endpoint { address, is_tls: true }, name, base)
         };
         let port = if at.is_tls { 443 } else { 80 };
         let to = destination(s, word, &at.address, at.is_tls, Some(port))?;
@@ -325,7 +318,7 @@ impl StorageParts {
             forward,
             credentials: self.credentials,
             part_bytes: self.part_bytes.unwrap_or(8 << 20),
-            abandoned: self.abandoned.unwrap_or(Some(Duration::from_hours(24))),
+            abandoned: self.abandoned,
         })))
     }
 
@@ -405,6 +398,18 @@ impl Forward {
     }
 }
 
+/// The host of a bucket where no `endpoint` is said, and what goes before its keys.
+fn usual_place(is_google: bool, bucket: &str, region: &str) -> (String, String) {
+    if is_google {
+        return ("storage.googleapis.com".to_owned(), format!("/{bucket}"));
+    }
+    // A certificate for `*.s3…` is none for a name with more dots.
+    if bucket.contains(['.', '_']) {
+        return (format!("s3.{region}.amazonaws.com"), format!("/{bucket}"));
+    }
+    (format!("{bucket}.s3.{region}.amazonaws.com"), String::new())
+}
+
 /// The `storage` that a value names, if it names one.
 pub(super) fn named(
     d: &Directive<'_>,
@@ -414,13 +419,11 @@ pub(super) fn named(
     let Some(name) = word.text.strip_prefix(SCHEME.as_bytes()) else { return Ok(None) };
     let name = std::str::from_utf8(name).map_err(|_| d.invalid(word, "is not UTF-8"))?;
     let known = |(known, _): &&(String, Chosen)| known == name;
-    match s.storages.iter().find(known) {
-        Some((_, chosen)) => Ok(Some(chosen.clone())),
-        None => {
-            let help = did_you_mean(name, s.storages.iter().map(|(name, _)| name.as_str()));
-            Err(Fault::at(word, format!("there is no \"storage\" \"{name}\"")).help(help))
-        }
+    if let Some((_, chosen)) = s.storages.iter().find(known) {
+        return Ok(Some(chosen.clone()));
     }
+    let help = did_you_mean(name, s.storages.iter().map(|(name, _)| name.as_str()));
+    Err(Fault::at(word, format!("there is no \"storage\" \"{name}\"")).help(help))
 }
 
 /// `root storage:NAME`; `None` where it is a plain folder.
@@ -443,7 +446,7 @@ pub(super) fn root(
             folder.into_os_string().into_encoded_bytes()
         }
         Some(Chosen::Objects(storage)) => {
-            let text = format!("{}{}", PathMapping::STORAGE, storage.name);
+            let text = storage.root();
             l.storage = Some(storage);
             text.into_bytes()
         }
@@ -452,7 +455,166 @@ pub(super) fn root(
     Ok(Some(Template { parts: vec![Part::Literal(text)] }))
 }
 
+/// Whether a value names a `storage`.
+pub(super) fn is_named(word: &Word) -> bool {
+    word.text.starts_with(SCHEME.as_bytes())
+}
+
+/// `upload_store storage:NAME[/folder]`: where that is, and the storage if it is no folder.
+pub(super) fn store(
+    d: &Directive<'_>,
+    word: &Word,
+    s: &Scope<'_>,
+) -> Result<(Template, Option<Arc<Storage>>), Fault> {
+    let text = d.text(word)?;
+    let end = text.find('/').unwrap_or(text.len());
+    let (name, below) = text.split_at(end);
+    if below.contains('$') {
+        return Err(d.invalid(word, "has variables, which are not supported with a storage"));
+    }
+    let is_plain = !below.split('/').any(|part| matches!(part, "." | ".."));
+    if !is_plain {
+        return Err(d.invalid(word, "has dots in its path"));
+    }
+    let named = Word { text: name.as_bytes().into(), ..word.clone() };
+    let (root, storage) = match named_storage(d, &named, s)? {
+        Chosen::Folder(folder) => (folder.into_os_string().into_encoded_bytes(), None),
+        Chosen::Objects(storage) => (storage.root().into_bytes(), Some(storage)),
+    };
+    let text = [root.as_slice(), below.trim_end_matches('/').as_bytes()].concat();
+    Ok((Template { parts: vec![Part::Literal(text)] }, storage))
+}
+
+fn named_storage(d: &Directive<'_>, word: &Word, s: &Scope<'_>) -> Result<Chosen, Fault> {
+    named(d, word, s)?.ok_or_else(|| d.invalid(word, "names no storage"))
+}
+
 /// What a location with this root says of it, in [`PathMapping`].
 pub(super) fn mapping(template: Template) -> PathMapping {
     PathMapping::Root(Arc::new(template))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::{Config, CredentialSource, PathMapping};
+    use crate::source::Memory;
+    use crate::{Options, load};
+
+    fn loaded(http: &str) -> Result<Config, String> {
+        let text = format!("http {{ {http} }}");
+        let outcome =
+            load("/c.conf".as_ref(), &Options::new("/"), &Memory::of("/c.conf", text.as_str()));
+        let said: String = outcome.reports.iter().map(|report| report.render(false)).collect();
+        outcome.config.ok_or(said)
+    }
+
+    const AT: &str = "endpoint http://127.0.0.1:9;";
+
+    #[test]
+    fn a_storage_is_a_bucket_at_a_server() {
+        let config = loaded(
+            "storage a { url s3://bucket/x/y/; endpoint https://127.0.0.1:9; region eu-1; credentials env; }
+             storage f { url file:///srv/f/; }
+             server { listen 80; root storage:a; location /f { root storage:f; } location /p { proxy_pass http://127.0.0.1:8; }
+                 location /s { upload_store storage:a/in; } }",
+        )
+        .expect("sound");
+        let [storage] = &config.http.storages[..] else { panic!("one of them is a folder") };
+        assert_eq!(&*storage.place.prefix, "x/y/");
+        assert_eq!((&*storage.place.base, &*storage.place.host), ("/bucket", "127.0.0.1:9"));
+        assert_eq!((&*storage.place.region, storage.to.is_tls), ("eu-1", true));
+        assert_eq!(storage.credentials, CredentialSource::Environment);
+        assert!(storage.forward.tls.verify && storage.forward.tls.trusted.is_some());
+        let has = |path: &str| {
+            let locations = config.http.locations.iter();
+            let mut found = locations.filter(|it| {
+                matches!(&it.matches, crate::LocationMatch::Prefix { path: own, .. } if own == path.as_bytes())
+            });
+            let settings = &found.next().expect("the location").settings;
+            let pass = settings.pass.as_ref();
+            (pass.is_some_and(|pass| pass.storage.is_some()), settings)
+        };
+        assert!(!has("/f").0 && !has("/p").0);
+        assert!(has("/s").0, "a root is inherited");
+        let PathMapping::Root(root) = &has("/f").1.path_mapping else { panic!("a root") };
+        assert_eq!(root.as_literal(), Some(&b"/srv/f"[..]));
+        let file_ops = has("/s").1.file_ops.as_deref().expect("uploads");
+        assert!(file_ops.storage.is_some());
+    }
+
+    #[test]
+    fn names_of_buckets_are_hosts_at_amazon_where_they_can_be() {
+        for (is_google, bucket, host, base) in [
+            (false, "bucket", "bucket.s3.eu-1.amazonaws.com", ""),
+            (false, "a.b", "s3.eu-1.amazonaws.com", "/a.b"),
+            (true, "bucket", "storage.googleapis.com", "/bucket"),
+        ] {
+            let expected = (host.to_owned(), base.to_owned());
+            assert_eq!(super::usual_place(is_google, bucket, "eu-1"), expected, "{bucket}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_and_what_a_store_cannot_do_is_refused() {
+        let here = |block: &str, location: &str| {
+            loaded(&format!(
+                "storage a {{ {block} }} server {{ listen 80; location / {{ {location} }} }}"
+            ))
+        };
+        for (block, expected) in [
+            ("", "no \"url\" in this \"storage\""),
+            ("url http://x;", "must begin with s3://, gs:// or file:///"),
+            ("url s3:///x;", "has no name of a bucket"),
+            ("url az://x/y;", "Azure storage is not supported yet"),
+            ("url s3://bucket; endpoint 127.0.0.1;", "must begin with http:// or https://"),
+            (
+                "url s3://bucket; endpoint http://127.0.0.1/x;",
+                "a host and a port, and nothing else",
+            ),
+            ("url s3://bucket; part_size 1m;", "must be from 5m to 1g"),
+            (
+                "url s3://bucket; cache none;",
+                "there is no \"proxy_cache_path\" with keys_zone \"none\"",
+            ),
+            ("url s3://bucket; region a/b;", "is not the name of a region"),
+        ] {
+            let at = if block.contains("endpoint") { "" } else { AT };
+            let said = here(&format!("{at} {block}"), "").expect_err(block);
+            assert!(said.contains(expected), "{block}: {said}");
+        }
+        let sound = format!("url s3://bucket; {AT}");
+        for (location, expected) in [
+            ("root storage:b;", "there is no \"storage\" \"b\""),
+            ("alias storage:a;", "is not supported with a storage"),
+            ("upload_store storage:a/$arg_x;", "has variables"),
+            ("upload_store storage:a/../x;", "has dots"),
+            ("root storage:a; cgi on;", "\"cgi\" is not supported with a storage root"),
+            (
+                "root storage:a; gzip_static on;",
+                "\"gzip_static\" is not supported with a storage root",
+            ),
+            ("root storage:a; random_index on;", "\"random_index\" is not supported"),
+            ("root storage:a; dav_ext_methods PROPFIND;", "\"dav_ext_methods\" is not supported"),
+            (
+                "root storage:a; autoindex on; autoindex_archive zip;",
+                "\"autoindex_archive\" is not supported",
+            ),
+            (
+                "root storage:a; autoindex on; autoindex_search on;",
+                "\"autoindex_search\" is not supported",
+            ),
+            (
+                "root storage:a; if (-f $request_filename) { return 200; }",
+                "is not supported with a storage root",
+            ),
+        ] {
+            let said = here(&sound, location).expect_err(location);
+            assert!(said.contains(expected), "{location}: {said}");
+        }
+        let said =
+            loaded(&format!("storage a {{ {sound} }} root storage:a; server {{ listen 80; }}"));
+        assert!(said.expect_err("http").contains("is for servers and locations"));
+        let twice = loaded(&format!("storage a {{ {sound} }} storage a {{ {sound} }}"));
+        assert!(twice.expect_err("twice").contains("duplicate \"storage\""));
+    }
 }

@@ -1,11 +1,12 @@
 //! What the configuration says about file operations: requests that change files (PUT, POST, DELETE, MKCOL, COPY,
 //! MOVE), and under which rules.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sekisho_http::Method;
 
-use super::Template;
+use super::{Storage, Template};
 
 /// `dav_methods`, `upload_store` and their companions, where anything may be changed at all.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,6 +17,8 @@ pub struct FileOps {
     pub ext_methods: ExtMethods,
     /// `upload_store`: where the bodies of POST requests are put.
     pub store: Option<Template>,
+    /// The `storage` that it is in, if it is no folder.
+    pub storage: Option<Arc<Storage>>,
     /// `dav_access`: the permissions of what is made here, whatever the umask.
     pub access: Permissions,
     /// `create_full_put_path`
@@ -79,6 +82,7 @@ impl Default for FileOps {
             methods: Methods::default(),
             ext_methods: ExtMethods::default(),
             store: None,
+            storage: None,
             access: Permissions::default(),
             creates_folders: false,
             delete_depth_min: 0,

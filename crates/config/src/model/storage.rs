@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sekisho_storage::Place;
 
-use super::{Destination, Forward};
+use super::{Destination, Forward, PathMapping};
 
 /// `storage`: a bucket, or a part of one, whose objects are served and stored like files.
 #[derive(Clone, Debug)]
@@ -27,6 +27,13 @@ pub struct Storage {
     pub part_bytes: u64,
     /// `abandoned`: after this time without a new part an upload is removed; `None` for never.
     pub abandoned: Option<Duration>,
+}
+
+impl Storage {
+    /// What paths in it begin with.
+    pub fn root(&self) -> String {
+        format!("{}{}", PathMapping::STORAGE, self.name)
+    }
 }
 
 impl PartialEq for Storage {

@@ -6,7 +6,7 @@ use super::Walk;
 use crate::directive::Context;
 use crate::directive::storage::StorageParts;
 use crate::level::Level;
-use crate::model::{Archives, LocationMatch, Neighbour};
+use crate::model::{Archives, Branch, Condition, LocationMatch, Neighbour, Part, Step, Variable};
 use crate::parse::Node;
 
 impl Walk<'_> {
@@ -38,6 +38,7 @@ impl Walk<'_> {
         let refused = [
             ("cgi", settings.cgi.is_some()),
             ("random_index", settings.random_index),
+            ("if", level.own.steps.iter().any(looks_at_files)),
             ("gzip_static", is_static(Coding::Gzip)),
             ("brotli_static", is_static(Coding::Brotli)),
             ("zstd_static", is_static(Coding::Zstd)),
@@ -55,4 +56,15 @@ impl Walk<'_> {
             self.scope.reports.push(report);
         }
     }
+}
+
+/// Whether a step asks for a file below the root, which only a store could say.
+fn looks_at_files(step: &Step) -> bool {
+    let below = [Variable::RequestFilename, Variable::DocumentRoot, Variable::RealpathRoot];
+    let is_below =
+        |part: &Part| matches!(part, Part::Variable(variable) if below.contains(variable));
+    let Step::If(Branch { condition: Condition::File { path, .. }, .. }) = step else {
+        return false;
+    };
+    path.parts.iter().any(is_below)
 }

@@ -6,20 +6,20 @@ const FIRST_LINE: &str = "sekisho upload 1";
 
 /// A note about an upload.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Note {
+pub(crate) struct Note {
     /// How long it will be.
-    pub(super) length: u64,
+    pub(crate) length: u64,
     /// What it will be called.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The client's metadata, unchanged.
-    pub(super) metadata: Vec<u8>,
+    pub(crate) metadata: Vec<u8>,
     /// Whether it has been given its name.
-    pub(super) is_done: bool,
+    pub(crate) is_done: bool,
 }
 
 impl Note {
     /// Neither the name nor the metadata has control bytes in it, so each is one line.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let Self { length, name, is_done, .. } = self;
         let mut bytes =
             format!("{FIRST_LINE}\nlength {length}\nname {name}\ndone {is_done}\nmetadata ")
@@ -30,7 +30,7 @@ impl Note {
     }
 
     /// `None` for what is none.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut lines = bytes.strip_suffix(b"\n")?.split(|byte| *byte == b'\n');
         let mut line = |name: &str| lines.next()?.strip_prefix(name.as_bytes());
         line(FIRST_LINE)?;
@@ -45,7 +45,7 @@ impl Note {
 }
 
 /// The decoded value of a key in `Upload-Metadata`: `key base64,key base64`.
-pub(super) fn metadata(field: &[u8], key: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn metadata(field: &[u8], key: &[u8]) -> Option<Vec<u8>> {
     field.split(|byte| *byte == b',').find_map(|pair| {
         let mut words = pair.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
         if words.next()? != key {

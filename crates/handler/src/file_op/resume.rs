@@ -24,18 +24,18 @@ use super::temp::{self, Temp};
 use super::{Answer, Call, Failure, FileOpStage, Outcome, Prepared, Programs, unfinished};
 
 /// What the names of unfinished uploads begin with.
-pub(super) const PREFIX: &str = ".sekisho-partial-";
+pub(crate) const PREFIX: &str = ".sekisho-partial-";
 /// What the names of notes about them end with.
-pub(super) const NOTE: &str = ".info";
+pub(crate) const NOTE: &str = ".info";
 /// The same when the upload is done.
-pub(super) const DONE: &str = ".done";
+pub(crate) const DONE: &str = ".done";
 /// How long it is known that an upload is done.
-pub(super) const DONE_LIFE: Duration = Duration::from_hours(1);
-const VERSION: &[u8] = b"1.0.0";
+pub(crate) const DONE_LIFE: Duration = Duration::from_hours(1);
+pub(crate) const VERSION: &[u8] = b"1.0.0";
 const EXTENSIONS: &[u8] = b"creation,creation-with-upload,termination,expiration";
-const MEDIA_TYPE: &[u8] = b"application/offset+octet-stream";
+pub(crate) const MEDIA_TYPE: &[u8] = b"application/offset+octet-stream";
 /// How many digits the name of an upload has.
-const ID_BYTES: usize = 32;
+pub(crate) const ID_BYTES: usize = 32;
 
 /// Whether a name in a folder is a note about an upload that has been given its name.
 pub(super) fn is_finished(folder: &OwnedFd, name: &[u8]) -> bool {
@@ -60,7 +60,7 @@ fn read(file: &OwnedFd) -> Result<Note, Errno> {
 }
 
 /// Whether a request to a store uses the protocol.
-pub(super) fn is_spoken(head: &Head) -> bool {
+pub(crate) fn is_spoken(head: &Head) -> bool {
     head.named(b"tus-resumable").is_some()
 }
 
@@ -485,7 +485,7 @@ impl Sink for Upload {
 }
 
 /// A field that is a number.
-fn number(head: &Head, name: &[u8]) -> Option<u64> {
+pub(crate) fn number(head: &Head, name: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(head.named(name)?).ok()?;
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -8,8 +8,8 @@ use rustix::fs::{AtFlags, Stat};
 use rustix::io::Errno;
 use sekisho_config::{Conflict, FileOps};
 use sekisho_http::multipart::{self, Event, Form, Limits, Malformed};
-use sekisho_http::{Head, Known, Status, file_name, parameters, target};
-use sekisho_route::Store;
+use sekisho_http::{Fields, Head, Known, Status, file_name, parameters, target};
+use sekisho_route::{RouteState, Store};
 
 use super::beneath::{self, Spot};
 use super::conditions::Conditions;
@@ -21,7 +21,7 @@ use super::{Answer, Call, Failure, Outcome, Programs, Stop};
 use crate::file_cache::files_changed;
 
 /// How long the head of a part may be.
-const PART_HEAD_BYTES_MAX: usize = 8 * 1024;
+pub(crate) const PART_HEAD_BYTES_MAX: usize = 8 * 1024;
 
 /// Files on their way into a store.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl StoreTarget {
             rules: Rules::of(file_ops),
             folder,
             address: store.address.clone(),
-            back: way_back(call),
+            back: way_back(call.request.head, route_state),
             seconds: call.request.wall.unix_secs,
         })
     }
@@ -329,37 +329,49 @@ fn remove(folder: &OwnedFd, name: &[u8]) {
     files_changed();
 }
 
-/// 201 with a list of what was stored; a browser is sent back to where it came from.
 fn answer(landed: &[Landed], target: &StoreTarget) -> Answer {
-    if let Some(back) = &target.back {
-        return Answer::new(Status::SEE_OTHER).field("Location", back);
+    let files: Vec<(Vec<u8>, u64)> =
+        landed.iter().map(|it| (it.name.clone(), it.stat.st_size as u64)).collect();
+    let (status, fields, body) =
+        stored_answer(&files, target.address.as_deref(), target.back.as_deref());
+    Answer { status, fields, body }
+}
+
+/// 201 with a list of what was stored, names and sizes; a browser is sent back to where it came from.
+pub(crate) fn stored_answer(
+    files: &[(Vec<u8>, u64)],
+    address: Option<&[u8]>,
+    back: Option<&[u8]>,
+) -> (Status, Fields, Vec<u8>) {
+    let mut fields = Fields::new();
+    if let Some(back) = back {
+        fields.push("Location", back);
+        return (Status::SEE_OTHER, fields, Vec::new());
     }
     let location = |name: &[u8]| {
         let mut location = Vec::new();
-        target::encode_path(target.address.as_deref()?, &mut location);
+        target::encode_path(address?, &mut location);
         target::encode_path(name, &mut location);
         Some(location)
     };
-    let mut answer =
-        Answer::new(Status::CREATED).field("Content-Type", b"application/json; charset=utf-8");
-    if let [only] = landed
-        && let Some(location) = location(&only.name)
+    fields.push("Content-Type", "application/json; charset=utf-8");
+    if let [(only, _)] = files
+        && let Some(location) = location(only)
     {
-        answer = answer.field("Location", &location);
+        fields.push("Location", &location);
     }
     let mut json = String::from("{\"files\":[");
-    for (at, Landed { name, stat, .. }) in landed.iter().enumerate() {
+    for (at, (name, size)) in files.iter().enumerate() {
         let name = String::from_utf8_lossy(name);
         let comma = if at > 0 { "," } else { "" };
-        let _ = write!(json, "{comma}{{\"name\":{},\"size\":{}", quoted(&name), stat.st_size);
+        let _ = write!(json, "{comma}{{\"name\":{},\"size\":{size}", quoted(&name));
         if let Some(location) = location(name.as_bytes()) {
             let _ = write!(json, ",\"location\":{}", quoted(&String::from_utf8_lossy(&location)));
         }
         json.push('}');
     }
     json.push_str("]}\n");
-    answer.body = json.into_bytes();
-    answer
+    (Status::CREATED, fields, json.into_bytes())
 }
 
 /// A JSON string. Names have no control characters, so two escapes are enough.
@@ -368,7 +380,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// What a body that is a file is called: by `Content-Disposition`, by `?name=`, or by the path.
-fn raw_name(head: &Head, query: &[u8], store: &Store) -> Option<String> {
+pub(crate) fn raw_name(head: &Head, query: &[u8], store: &Store) -> Option<String> {
     let disposition = head.named(b"content-disposition").and_then(parameters::file_name);
     let by_disposition = disposition.and_then(|name| file_name::safe(&name));
     by_disposition
@@ -377,7 +389,7 @@ fn raw_name(head: &Head, query: &[u8], store: &Store) -> Option<String> {
 }
 
 /// Forms escape three bytes of a file's name, and no others (WHATWG HTML, "multipart form data").
-fn form_name(name: &[u8]) -> Vec<u8> {
+pub(crate) fn form_name(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     let mut rest = name;
     while let Some((byte, after)) = rest.split_first() {
@@ -419,14 +431,13 @@ fn decoded(text: &[u8]) -> Vec<u8> {
     out
 }
 
-fn is_urlencoded(content_type: &[u8]) -> bool {
+pub(crate) fn is_urlencoded(content_type: &[u8]) -> bool {
     parameters::head_of(content_type).eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
 }
 
 /// Where a browser that has sent a form goes on: where it came from, if that is on this server. `None` for a
 /// client that does not ask for a page.
-fn way_back(call: &Call<'_>) -> Option<Vec<u8>> {
-    let (head, route_state) = (call.request.head, call.route_state);
+pub(crate) fn way_back(head: &Head, route_state: &RouteState) -> Option<Vec<u8>> {
     let accept = head.known(Known::Accept)?;
     let has = |what: &[u8]| memchr::memmem::find(accept, what).is_some();
     if !has(b"text/html") || has(b"application/json") {

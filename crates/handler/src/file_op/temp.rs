@@ -225,7 +225,7 @@ pub(super) fn random_bytes() -> [u8; 16] {
 }
 
 /// The same in hexadecimal.
-pub(super) fn random() -> String {
+pub(crate) fn random() -> String {
     format!("{:032x}", u128::from_be_bytes(random_bytes()))
 }
 

@@ -18,7 +18,7 @@ use super::entries::{FolderId, id_of};
 use super::{Failure, delete, resume};
 
 /// How many digits of an upload's name represent its client's address.
-pub(super) const OWNER_BYTES: usize = 8;
+pub(crate) const OWNER_BYTES: usize = 8;
 /// A store that seems full is counted again, but not more often than this.
 const AGAIN_SECS: i64 = 5;
 /// How many stores are remembered.
@@ -74,7 +74,7 @@ impl Count {
 }
 
 /// The mark of a client's address in the names of its uploads; the same after a restart.
-pub(super) fn owner_of(address: Option<IpAddr>) -> String {
+pub(crate) fn owner_of(address: Option<IpAddr>) -> String {
     // Nothing secret: FNV-1a.
     struct Fnv(u32);
     impl Hasher for Fnv {

@@ -187,6 +187,11 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
             out.extend_from_slice(if facts.size == 1 { b" byte\">" } else { b" bytes\">" });
             text::push_size(facts.size, out);
         }
+        if is_folder && facts.modified == 0 {
+            // In object storage folders have no time.
+            out.extend_from_slice(b"<td>-\n");
+            return;
+        }
         out.extend_from_slice(b"<td><time datetime=\"");
         text::push_time(facts.modified, out);
         out.extend_from_slice(b"\">");

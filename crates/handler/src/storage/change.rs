@@ -1,18 +1,19 @@
 //! PUT and DELETE, and what else changes objects: decided as for files, done by the store.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use sekisho_config::{Conflict, DeleteDirectories, FileOps, Level, Storage};
+use sekisho_config::{Conflict, DeleteDirectories, FileOps, Level, LocationId, Storage};
 use sekisho_http::conditional::{self, PreconditionResult, Since, Validators};
 use sekisho_http::{Head, Status, file_name, target};
-use sekisho_lifecycle::Moment;
-use sekisho_route::{FileOp, media_type};
-use sekisho_storage::{list_page, part_bytes};
+use sekisho_route::{Destination, FileOp, Table, media_type};
+use sekisho_storage::{COPY_BYTES_MAX, copied, list_page, part_bytes};
 
 use super::upload::{Guard, Target, store};
 use super::work::{Done, Intake, Known, Operation, Outcome, Undone, Work};
-use super::{Client, Question};
+use super::{Client, Question, post, sweep, tus};
 use crate::cgi::HandlerContext;
+use crate::file_op::tus::is_spoken;
 use crate::file_op::{is_deep_enough, own_conditions};
 use crate::memory;
 use crate::task::Task;
@@ -28,11 +29,22 @@ pub fn operate(
     call: &Call<'_>,
     file_op: &FileOp,
     context: Rc<dyn HandlerContext>,
-    _: Moment,
 ) -> Result<Box<dyn Task>, Status> {
     let settings = &call.table.location(call.route_state.location).settings;
     let file_ops = settings.file_ops.as_deref().ok_or(Status::FORBIDDEN)?;
+    if let FileOp::Store(place) | FileOp::Resume(place) = file_op {
+        let storage = file_ops.storage.as_ref().ok_or(Status::INTERNAL_SERVER_ERROR)?;
+        let client = Client::of_store(call, storage, context)?;
+        sweep::visit(&client);
+        let is_tus = file_ops.resumable.is_some() && is_spoken(call.request.head);
+        return match file_op {
+            FileOp::Resume(_) => tus::resume(call, file_ops, place, client),
+            _ if is_tus => tus::create(call, file_ops, place, client),
+            _ => post::start(call, file_ops, place, client),
+        };
+    }
     let client = Client::of_root(call, Rc::clone(&context))?;
+    sweep::visit(&client);
     let refuse = |status: Status, why: &str| {
         context.report(Level::Info, format_args!("{why}"));
         Err(status)
@@ -40,6 +52,9 @@ pub fn operate(
     match file_op {
         FileOp::Put => put(call, file_ops, client, &refuse),
         FileOp::Delete => delete(call, file_ops, client, &refuse),
+        FileOp::Mkcol => make_folder(call, client, &refuse),
+        FileOp::Copy(to) => copy(call, to, false, client, &refuse),
+        FileOp::Move(to) => copy(call, to, true, client, &refuse),
         _ => refuse(Status::NOT_IMPLEMENTED, "this method is not supported in a storage"),
     }
 }
@@ -180,11 +195,15 @@ fn delete(
         return refuse(Status::FORBIDDEN, "DELETE was refused: it names a folder");
     }
     let conditions = own_conditions(head);
+    let (table, location) = (client.context().table(), route_state.location);
+    let path = route_state.path.clone();
     let work = Work::new(client);
     let running = Rc::clone(&work);
     Ok(Operation::start(work, Intake::none(), async move {
         if is_folder {
-            return delete_folder(&running, &key, how).await;
+            let keys = keys_below(&running, &key).await?;
+            check_rules(&table, location, &path, &key, &keys)?;
+            return delete_folder(&running, &key, &keys, how).await;
         }
         let Some(there) = running.head(&key).await? else { return Err(Status::NOT_FOUND.into()) };
         check(conditions.as_deref(), Some(&there))?;
@@ -217,8 +236,12 @@ pub(super) async fn keys_below(work: &Work, prefix: &[u8]) -> Result<Vec<String>
 }
 
 /// A folder is what keys begin with: all of them go, one by one, the folder's own object last.
-async fn delete_folder(work: &Work, key: &[u8], how: DeleteDirectories) -> Outcome {
-    let keys = keys_below(work, key).await?;
+async fn delete_folder(
+    work: &Work,
+    key: &[u8],
+    keys: &[String],
+    how: DeleteDirectories,
+) -> Outcome {
     if keys.is_empty() {
         return Err(Undone::from(Status::NOT_FOUND));
     }
@@ -230,4 +253,170 @@ async fn delete_folder(work: &Work, key: &[u8], how: DeleteDirectories) -> Outco
         work.delete(key.as_bytes()).await?;
     }
     Ok(Done::new(Status::NO_CONTENT))
+}
+
+/// Whether this location answers for every object of a folder, also under its new path: a change must not reach what
+/// another location guards.
+fn check_rules(
+    table: &Table,
+    location: LocationId,
+    path: &[u8],
+    prefix: &[u8],
+    keys: &[String],
+) -> Result<(), Status> {
+    let is_ours = |key: &String| {
+        let rest = key.as_bytes().strip_prefix(prefix).unwrap_or_default();
+        table.is_entry_of(location, &[path, rest].concat())
+    };
+    if keys.iter().all(is_ours) { Ok(()) } else { Err(Status::FORBIDDEN) }
+}
+
+fn make_folder(
+    call: &Call<'_>,
+    client: Rc<Client>,
+    refuse: &Refuse<'_>,
+) -> Result<Box<dyn Task>, Status> {
+    let route_state = call.route_state;
+    if call.has_body {
+        return Err(Status::UNSUPPORTED_MEDIA_TYPE);
+    }
+    if !route_state.path.ends_with(b"/") {
+        return refuse(Status::CONFLICT, "MKCOL was refused: no slash at the end");
+    }
+    let key = client.key(&route_state.file, route_state.root_bytes);
+    let mut location = Vec::new();
+    target::encode_path(&route_state.path, &mut location);
+    let work = Work::new(client);
+    let running = Rc::clone(&work);
+    Ok(Operation::start(work, Intake::none(), async move {
+        if running.client.storage.place.prefix.len() == key.len()
+            || is_folder(&running, &key).await?
+        {
+            return Err(Status::METHOD_NOT_ALLOWED.into());
+        }
+        // An empty object whose key ends with a slash stands for a folder, as other tools have it.
+        running.put(&key, Vec::new()).await?;
+        Ok(Done::new(Status::CREATED).field("Location", &location))
+    }))
+}
+
+/// Whether there are objects below a key that ends with a slash.
+async fn is_folder(work: &Work, key: &[u8]) -> Result<bool, Status> {
+    let query = [("list-type", &b"2"[..]), ("max-keys", b"1"), ("prefix", key)];
+    let question = Question::new(work.client.storage.place.bucket("GET", &query));
+    let answer = work.succeed(question).await?;
+    let page = list_page(&answer.body).ok_or(Status::BAD_GATEWAY)?;
+    Ok(!page.entries.is_empty())
+}
+
+/// COPY and MOVE. A store does them one object after the other: a folder is not copied or moved in one step.
+fn copy(
+    call: &Call<'_>,
+    to: &Destination,
+    is_move: bool,
+    client: Rc<Client>,
+    refuse: &Refuse<'_>,
+) -> Result<Box<dyn Task>, Status> {
+    let (route_state, head) = (call.route_state, call.request.head);
+    if call.has_body {
+        return Err(Status::UNSUPPORTED_MEDIA_TYPE);
+    }
+    let overwrites = match head.named(b"overwrite") {
+        None | Some(b"T" | b"t") => true,
+        Some(b"F" | b"f") => false,
+        Some(_) => return refuse(Status::BAD_REQUEST, "refused: Overwrite is neither T nor F"),
+    };
+    let is_folder_path = route_state.path.ends_with(b"/");
+    let is_deep = match head.named(b"depth") {
+        None | Some(b"infinity") => true,
+        Some(b"0") if !is_move => false,
+        Some(_) => return refuse(Status::BAD_REQUEST, "refused: this Depth is not possible"),
+    };
+    let from = client.key(&route_state.file, route_state.root_bytes);
+    let key = client.key(&to.file, route_state.root_bytes);
+    let is_within = |one: &[u8], other: &[u8]| is_folder_path && one.starts_with(other);
+    let root = client.storage.place.prefix.len();
+    if from == key || is_within(&from, &key) || is_within(&key, &from) || from.len() == root {
+        return refuse(Status::FORBIDDEN, "refused: source and destination lie in each other");
+    }
+    let conditions = own_conditions(head);
+    let (path, new_path) = (route_state.path.clone(), to.path.clone());
+    let (table, rules) = (client.context().table(), route_state.location);
+    let work = Work::new(client);
+    let running = Rc::clone(&work);
+    Ok(Operation::start(work, Intake::none(), async move {
+        let is_new = if is_folder_path {
+            let is_new = !is_folder(&running, &key).await?;
+            if !is_new {
+                // What is in the way goes by DELETE first.
+                let status =
+                    if overwrites { Status::CONFLICT } else { Status::PRECONDITION_FAILED };
+                return Err(status.into());
+            }
+            let mut keys = keys_below(&running, &from).await?;
+            if keys.is_empty() {
+                return Err(Status::NOT_FOUND.into());
+            }
+            if !is_deep {
+                keys.retain(|it| it.as_bytes() == from);
+            }
+            check_rules(&table, rules, &path, &from, &keys)?;
+            check_rules(&table, rules, &new_path, &from, &keys)?;
+            for one in &keys {
+                let rest = &one.as_bytes()[from.len()..];
+                copy_object(&running, one.as_bytes(), &[&key, rest].concat()).await?;
+            }
+            if is_move {
+                for one in keys.iter().rev() {
+                    running.delete(one.as_bytes()).await?;
+                }
+            }
+            is_new
+        } else {
+            let there = running.head(&from).await?.ok_or(Status::NOT_FOUND)?;
+            check(conditions.as_deref(), Some(&there))?;
+            if there.bytes > COPY_BYTES_MAX {
+                return Err(running.too_large(&from).into());
+            }
+            let is_new = running.head(&key).await?.is_none();
+            if !is_new && !overwrites {
+                return Err(Status::PRECONDITION_FAILED.into());
+            }
+            copy_object(&running, &from, &key).await?;
+            if is_move {
+                running.delete(&from).await?;
+            }
+            is_new
+        };
+        let mut location = Vec::new();
+        target::encode_path(&new_path, &mut location);
+        Ok(if is_new {
+            Done::new(Status::CREATED).field("Location", &location)
+        } else {
+            Done::new(Status::NO_CONTENT)
+        })
+    }))
+}
+
+impl Work {
+    fn too_large(&self, key: &[u8]) -> Status {
+        let (name, key) = (&self.client.storage.name, key.escape_ascii());
+        let message = format_args!(
+            "storage \"{name}\": \"{key}\" is larger than a store copies at once (5 GiB)"
+        );
+        self.client.context().report(Level::Error, message);
+        Status::NOT_IMPLEMENTED
+    }
+}
+
+async fn copy_object(work: &Work, from: &[u8], to: &[u8]) -> Result<(), Status> {
+    let place = &work.client.storage.place;
+    let draft = place.object("PUT", to, &[]);
+    let mut question = Question::new(draft.clone());
+    question.fields.push("x-amz-copy-source", place.copy_source(from));
+    question.body = Some(Arc::default());
+    let answer = work.succeed(question).await?;
+    copied(&answer.body).map_err(|refusal| work.client.refused(&draft, &refusal))?;
+    work.forget(to).await;
+    Ok(())
 }

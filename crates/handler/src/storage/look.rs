@@ -32,7 +32,7 @@ pub fn look(
         let is_root = below == b"/";
         let query = [("list-type", &b"2"[..]), ("max-keys", b"1"), ("prefix", &key)];
         let question = Question::new(client.storage.place.bucket("GET", &query));
-        Looking::Folder(Gather::new(&client, question, now), is_root)
+        Looking::Folder(Box::new(Gather::new(&client, question, now)), is_root)
     } else {
         let has_cache = client.sender.has_cache();
         let method = if has_cache { "GET" } else { "HEAD" };
@@ -42,7 +42,7 @@ pub fn look(
             question.cached =
                 Some(CacheQuery { key, conditions: Fields::default(), is_head: true });
         }
-        Looking::Object(Ask::new(&client, question, now))
+        Looking::Object(Box::new(Ask::new(&client, question, now)))
     };
     Ok(Box::new(LookTask { looking, found: ObjectLook::Missing }))
 }
@@ -56,9 +56,9 @@ struct LookTask {
 
 #[derive(Debug)]
 enum Looking {
-    Object(Ask),
+    Object(Box<Ask>),
     /// And whether it is the root.
-    Folder(Gather, bool),
+    Folder(Box<Gather>, bool),
 }
 
 impl Looking {

@@ -36,7 +36,7 @@ const NO_TYPE: [&[u8]; 2] = [b"binary/octet-stream", b"application/octet-stream"
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// Starts to give the object that the request's path names; an error is the status to answer with.
-pub(crate) fn read(
+pub fn read(
     call: &Call<'_>,
     context: Rc<dyn HandlerContext>,
     now: Moment,

@@ -9,8 +9,9 @@ use std::time::Duration;
 use sekisho_config::Level;
 use sekisho_http::Status;
 use sekisho_lifecycle::Moment;
-use sekisho_storage::{Upload, parts, uploads};
+use sekisho_storage::{Upload, uploads};
 
+use super::tus::all_parts;
 use super::upload::abort;
 use super::work::{Work, spawn};
 use super::{Client, Question};
@@ -18,6 +19,8 @@ use super::{Client, Question};
 /// A store is looked at no more often, however many uploads there are.
 const PERIOD_MIN: Duration = Duration::from_secs(10);
 const PERIOD_MAX: Duration = Duration::from_hours(1);
+/// How many places are remembered.
+const SEEN_MAX: usize = 4096;
 
 /// The uploads that this process works on.
 static RUNNING: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
@@ -51,18 +54,27 @@ static SEEN: LazyLock<Mutex<HashMap<String, Moment>>> = LazyLock::new(Mutex::def
 /// are none to be swept.
 pub(super) fn visit(client: &Rc<Client>) {
     let Some(age) = client.storage.abandoned else { return };
+    if is_due(client, "", age) {
+        spawn(run(Rc::clone(client), age));
+    }
+}
+
+/// Whether a part of a store was not looked at for a while; then it is from now on.
+pub(super) fn is_due(client: &Client, what: &str, age: Duration) -> bool {
     let now = client.context().now();
     let place = &client.storage.place;
-    let name = format!("{}{}/{}", place.host, place.base, place.prefix);
+    let name = format!("{}{}/{} {what}", place.host, place.base, place.prefix);
     let period = age.clamp(PERIOD_MIN, PERIOD_MAX);
-    {
-        let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.get(&name).is_some_and(|at| !(*at + period).is_due(now)) {
-            return;
-        }
-        seen.insert(name, now);
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if seen.get(&name).is_some_and(|at| !(*at + period).is_due(now)) {
+        return false;
     }
-    spawn(run(Rc::clone(client), age));
+    // What is named by clients must not fill the memory.
+    if seen.len() >= SEEN_MAX {
+        seen.clear();
+    }
+    seen.insert(name, now);
+    true
 }
 
 async fn run(client: Rc<Client>, age: Duration) {
@@ -108,20 +120,6 @@ fn unread(work: &Work) -> Status {
 
 /// When the last part of an upload came, in Unix seconds.
 async fn last_part(work: &Work, upload: &Upload) -> Result<i64, Status> {
-    let mut newest = upload.begun;
-    let mut marker = String::new();
-    loop {
-        let mut query = vec![("uploadId", upload.id.as_bytes())];
-        if !marker.is_empty() {
-            query.push(("part-number-marker", marker.as_bytes()));
-        }
-        let draft = work.client.storage.place.object("GET", upload.key.as_bytes(), &query);
-        let answer = work.succeed(Question::new(draft)).await?;
-        let Some((page, next)) = parts(&answer.body) else { return Err(unread(work)) };
-        newest = page.iter().map(|part| part.modified).fold(newest, i64::max);
-        match next {
-            Some(next) => marker = next.to_string(),
-            None => return Ok(newest),
-        }
-    }
+    let parts = all_parts(work, upload.key.as_bytes(), &upload.id).await?;
+    Ok(parts.iter().map(|part| part.modified).fold(upload.begun, i64::max))
 }

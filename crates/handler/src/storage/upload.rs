@@ -161,8 +161,7 @@ impl Multipart {
         bytes: u64,
         in_use: InUse,
     ) -> Self {
-        let _in_use = Some(in_use);
-        Self { work: Rc::clone(work), key, id, parts, bytes, is_kept: true, _in_use }
+        Self { work: Rc::clone(work), key, id, parts, bytes, is_kept: true, _in_use: Some(in_use) }
     }
 
     /// Sends the next part.
@@ -198,12 +197,6 @@ impl Multipart {
         self.is_kept = true;
         self.work.forget(&self.key).await;
         Ok(tag.unwrap_or_default().into_bytes())
-    }
-
-    /// Removes it.
-    pub(super) async fn abort(mut self) -> Result<(), Status> {
-        self.is_kept = true;
-        abort(&self.work, &self.key, &self.id).await
     }
 }
 

@@ -123,11 +123,14 @@ impl Work {
         Ok(Some(Known { tag, bytes: answer.length.unwrap_or_default(), modified }))
     }
 
-    /// All of a small object; `None` where there is none.
-    pub(super) async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Status> {
+    /// All of a small object, and when it was changed; `None` where there is none.
+    pub(super) async fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, i64)>, Status> {
         let question = Question::new(self.client.storage.place.object("GET", key, &[]));
         match self.succeed(question).await {
-            Ok(answer) => Ok(Some(answer.body)),
+            Ok(answer) => {
+                let modified = answer.fields.get("last-modified").and_then(date::parse);
+                Ok(Some((answer.body, modified.unwrap_or_default())))
+            }
             Err(Status::NOT_FOUND) => Ok(None),
             Err(status) => Err(status),
         }
@@ -221,6 +224,11 @@ impl Intake {
     /// Without a body.
     pub(super) fn none() -> Rc<Self> {
         Self::new(0, false, None)
+    }
+
+    /// From now on parts have this size.
+    pub(super) fn set_max(&self, max: usize) {
+        self.0.borrow_mut().max = max;
     }
 
     fn take(&self, bytes: &[u8]) -> usize {

@@ -59,8 +59,11 @@ impl UpstreamTlsConfigs {
             }
         };
         let locations = config.http.locations.iter().filter(|location| is_tls(location));
-        for pass in locations.filter_map(|location| location.settings.pass.as_deref()) {
-            let settings = &*pass.forward.tls;
+        let passes = locations.filter_map(|location| location.settings.pass.as_deref());
+        let stores = config.http.storages.iter().filter(|storage| storage.to.is_tls);
+        let forwards = passes.map(|pass| &pass.forward).chain(stores.map(|it| &it.forward));
+        for forward in forwards {
+            let settings = &*forward.tls;
             if !all.contains_key(settings) {
                 let ready = Ready {
                     config: Arc::new(client_config(settings)?),

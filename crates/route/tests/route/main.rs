@@ -13,6 +13,7 @@ mod limits;
 mod links;
 mod location;
 mod methods;
+mod object;
 mod program;
 mod property;
 mod redirect;

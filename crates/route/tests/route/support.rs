@@ -208,6 +208,7 @@ fn main_settings() -> Main {
         connections_per_address: None,
         worker_shutdown_timeout: None,
         endpoint: sekisho_config::Endpoint::default(),
+        cluster: None,
         privilege: sekisho_config::Privilege::default(),
     }
 }
@@ -611,6 +612,7 @@ impl Asked {
             Action::Wait(Wait::Password) => "wait for a password".into(),
             Action::Wait(Wait::Auth) => "wait for permission".into(),
             Action::Wait(Wait::RandomFile) => "wait for a file".into(),
+            Action::Wait(Wait::Object) => "wait for an object".into(),
             Action::Wait(Wait::For(length)) => format!("wait {}ms", length.as_millis()),
         }
     }

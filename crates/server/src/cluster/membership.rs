@@ -7,8 +7,7 @@ use rustls::ClientConfig;
 use sekisho_config::Config;
 use sekisho_nats::{Address, Credentials, is_token};
 
-use crate::client_tls::client_tls;
-use crate::{Problem, setup};
+use crate::{Problem, client_tls, setup};
 
 /// The membership in a cluster.
 pub(crate) struct Membership {
@@ -52,9 +51,9 @@ impl Membership {
             Credentials::parse(&text).map_err(|error| failed(&error))
         });
         let wants_tls = of.trusted_certificate.is_some() || of.servers.iter().any(|it| it.is_tls);
-        let tls = wants_tls.then(|| client_tls(of.trusted_certificate.as_deref()));
+        let tls = wants_tls.then(|| client_tls::client_tls(of.trusted_certificate.as_deref()));
         let tls = tls.transpose();
-        let tls = tls.map_err(|error: String| Problem::new(format_args!("cluster: {error}")))?;
+        let tls = tls.map_err(|error| Problem::new(format_args!("cluster: {error}")))?;
         Ok(Some(Arc::new(Self {
             cluster: of.name.clone(),
             node,

@@ -1,4 +1,4 @@
-//! A fleet: three nodes in network namespaces, HAProxy with the PROXY protocol in front, Redis, NATS and an S3 server, under load
+//! A fleet: three nodes in network namespaces, `HAProxy` with the PROXY protocol in front, Redis, NATS and an S3 server, under load
 //! while parts of it are upgraded, restarted and killed. What is done and what must hold is in `fleet.py`.
 #![forbid(unsafe_code)]
 

@@ -7,3 +7,4 @@ mod common;
 mod changes;
 mod reading;
 mod store;
+mod stored;

@@ -83,6 +83,10 @@ def answer(command):
     if what == "uploads":
         found = s3.list_multipart_uploads(Bucket="bucket").get("Uploads", [])
         return [upload["Key"] for upload in found]
+    if what == "fill":
+        for number in range(command["count"]):
+            s3.put_object(Bucket="bucket", Key=f"{command['prefix']}{number:06}", Body=b"x")
+        return True
     if what == "begin":
         return s3.create_multipart_upload(Bucket="bucket", Key=command["key"])["UploadId"]
     raise ValueError(what)
