@@ -516,14 +516,7 @@ impl Walk<'_> {
         self.read_databases(databases);
         self.http.geos = self.read_lookups(geos, geo);
         self.http.splits = self.read_lookups(splits, split);
-        let first = [
-            "limit_store_failure",
-            "ssl_session_ticket_store",
-            "acme_store",
-            "limit_req_zone",
-            "limit_conn_zone",
-        ];
-        for directive in first.into_iter().flat_map(&found) {
+        for directive in limits::FIRST.into_iter().flat_map(&found) {
             if let Err(fault) = limits::read(&directive, &mut self.scope) {
                 self.fault(directive.node, fault);
             }

@@ -170,13 +170,8 @@ impl Server {
         let Opened { mut site, pid_file, handover, control_socket, rules, notes } = opened;
         site.memory_bytes = heap_bytes().saturating_sub(heap_before);
         let started = Clock::machine_now();
-        let workers = Workers::new(started);
-        if let Some(name) = user::own_name(&config) {
-            // There is one server in a process.
-            let _ = workers.shared().user.set(name.to_owned());
-        }
+        let workers = Workers::new(started, user::own_name(&config), is_drained);
         let (control_socket, control_socket_error) = local_socket::control_socket(control_socket);
-        workers.shared().is_drained.store(is_drained, Ordering::Relaxed);
         let (control_plane, cluster) =
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
         site.native = rules.for_workers(None);
