@@ -368,9 +368,9 @@ impl Walk<'_> {
                 return None;
             }
             let message = format!("\"{name}\" directive is not allowed here");
-            let connections = first.contexts.names();
-            let where_it_may =
-                format!("allowed in: {connections}; this is: {}", level.context.name());
+            let contexts =
+                rows.iter().fold(first.contexts, |all, row| all.and(row.contexts)).names();
+            let where_it_may = format!("allowed in: {contexts}; this is: {}", level.context.name());
             self.scope
                 .reports
                 .push(Report::error(self.scope.files, span, message).note(where_it_may));
