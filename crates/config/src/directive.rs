@@ -138,7 +138,7 @@ impl Contexts {
         Self(bits)
     }
 
-    const fn and(self, other: Self) -> Self {
+    pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 

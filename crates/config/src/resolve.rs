@@ -368,9 +368,9 @@ impl Walk<'_> {
                 return None;
             }
             let message = format!("\"{name}\" directive is not allowed here");
-            let connections = first.contexts.names();
-            let where_it_may =
-                format!("allowed in: {connections}; this is: {}", level.context.name());
+            let contexts =
+                rows.iter().fold(first.contexts, |all, row| all.and(row.contexts)).names();
+            let where_it_may = format!("allowed in: {contexts}; this is: {}", level.context.name());
             self.scope
                 .reports
                 .push(Report::error(self.scope.files, span, message).note(where_it_may));
@@ -502,14 +502,7 @@ impl Walk<'_> {
         self.read_databases(databases);
         self.http.geos = self.read_lookups(geos, geo);
         self.http.splits = self.read_lookups(splits, split);
-        let first = [
-            "limit_store_failure",
-            "ssl_session_ticket_store",
-            "acme_store",
-            "limit_req_zone",
-            "limit_conn_zone",
-        ];
-        for directive in first.into_iter().flat_map(&found) {
+        for directive in limits::FIRST.into_iter().flat_map(&found) {
             if let Err(fault) = limits::read(&directive, &mut self.scope) {
                 self.fault(directive.node, fault);
             }

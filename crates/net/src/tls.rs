@@ -8,6 +8,7 @@ mod der;
 pub(crate) mod hello;
 mod load;
 pub mod ocsp;
+mod revocation;
 mod secrets;
 mod staple;
 mod tickets;

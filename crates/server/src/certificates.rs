@@ -118,6 +118,9 @@ async fn run(mut context: Context) {
         let shared = sharing.as_ref().map(|(shared, _)| Arc::clone(shared));
         if let Some(shared) = &shared {
             shared.want(&wanted);
+            if !is_other {
+                shared.try_again(&wanted).await;
+            }
         }
         stapling.retain(|(known, task)| {
             let is_wanted = staples.iter().any(|wanted| Arc::ptr_eq(wanted, known));

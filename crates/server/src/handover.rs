@@ -44,6 +44,8 @@ const DESCRIPTORS_MAX: usize = 4;
 
 const DONE: &str = "done";
 const FAILED: &str = "failed";
+/// How a process says that it drains.
+pub(crate) const DRAINED: &str = "yes";
 
 /// What can be asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,18 +57,22 @@ pub(crate) enum HandoverRequest {
     /// Give me the secrets of your TLS tickets. Asked apart from the sockets, since a process that does not know this
     /// question must still be replaceable.
     TicketSecrets,
+    /// Has an operator made you drain (`ctl drain`)? Then so do I. Asked apart for the same reason.
+    Drained,
     /// I cannot serve, and this is why.
     Failed,
 }
 
 impl HandoverRequest {
-    const ALL: [Self; 4] = [Self::Sockets, Self::Ready, Self::TicketSecrets, Self::Failed];
+    const ALL: [Self; 5] =
+        [Self::Sockets, Self::Ready, Self::TicketSecrets, Self::Drained, Self::Failed];
 
     const fn word(self) -> &'static str {
         match self {
             Self::Sockets => "sockets",
             Self::Ready => "ready",
             Self::TicketSecrets => "ticket-secrets",
+            Self::Drained => "drained",
             Self::Failed => "failed",
         }
     }

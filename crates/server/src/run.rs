@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sekisho_config::{Config, Level, Listen, ListenAddress, Workers as WorkerCount};
 use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
@@ -18,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::certificates::Certificates;
 use crate::cluster::{Cluster, Membership};
 use crate::control_plane::{self, ControlPlane, Identities, Rules};
-use crate::handover::{self, Call, Handover, HandoverRequest};
+use crate::handover::{self, Call, DRAINED, Handover, HandoverRequest};
 use crate::opening::{self, Opened};
 use crate::pid_file::PidFile;
 use crate::sandbox::{Choice, Domain, Fit};
@@ -146,6 +147,7 @@ impl Server {
         let signals = Signals::take()?;
         let inheritance = Inheritance::take()?;
         let predecessor = inheritance.as_ref().map(Inheritance::from);
+        let is_drained = inheritance.as_ref().is_some_and(Inheritance::is_drained);
         let offer = inheritance.map(|inheritance| inheritance.offer).unwrap_or_default();
         let (inherited, complaints) = opening::inherited(offer.sockets, &config)?;
         let open = |listens: &[Listen], workers| {
@@ -168,11 +170,7 @@ impl Server {
         let Opened { mut site, pid_file, handover, control_socket, rules, notes } = opened;
         site.memory_bytes = heap_bytes().saturating_sub(heap_before);
         let started = Clock::machine_now();
-        let workers = Workers::new(started);
-        if let Some(name) = user::own_name(&config) {
-            // There is one server in a process.
-            let _ = workers.shared().user.set(name.to_owned());
-        }
+        let workers = Workers::new(started, user::own_name(&config), is_drained);
         let (control_socket, control_socket_error) = local_socket::control_socket(control_socket);
         let (control_plane, cluster) =
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
@@ -491,6 +489,10 @@ impl Server {
             HandoverRequest::Sockets => self.give_sockets(call),
             HandoverRequest::TicketSecrets => {
                 call.answer(true, &sekisho_net::tls::hand_over_ticket_secrets());
+            }
+            HandoverRequest::Drained => {
+                let is_drained = self.workers.shared().is_drained.load(Ordering::Relaxed);
+                call.answer(true, if is_drained { DRAINED } else { "" });
             }
             HandoverRequest::Ready => {
                 call.answer(true, "");

@@ -17,7 +17,7 @@ use sekisho_lifecycle::{Manner, Moment};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::Problem;
-use crate::handover::{self, Call, HandoverRequest, Offer};
+use crate::handover::{self, Call, DRAINED, HandoverRequest, Offer};
 use crate::pid_file::PidFile;
 use crate::run::Server;
 use crate::service_manager::{self, State};
@@ -212,6 +212,7 @@ pub(crate) struct Inheritance {
     from: u32,
     /// Its sockets, and its pid file where it could not be put aside.
     pub(crate) offer: Offer,
+    is_drained: bool,
 }
 
 /// Whether this process was started to take the place of another: the number of that one.
@@ -243,7 +244,15 @@ impl Inheritance {
         if let Ok(Some((true, text))) = handover::ask(from, HandoverRequest::TicketSecrets, "") {
             sekisho_net::tls::take_over_ticket_secrets(&text);
         }
-        Ok(Some(Self { from, offer }))
+        // One that does not know the question is not drained.
+        let answer = handover::ask(from, HandoverRequest::Drained, "");
+        let is_drained = matches!(answer, Ok(Some((true, text))) if text == DRAINED);
+        Ok(Some(Self { from, offer, is_drained }))
+    }
+
+    /// Whether an operator wants balancers to send new requests elsewhere, as before.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     /// Whose place we take.

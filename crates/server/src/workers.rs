@@ -1,7 +1,7 @@
 //! The worker threads: started, given commands, retired when a reload makes them too many.
 
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -110,12 +110,14 @@ impl Change {
 }
 
 impl Workers {
-    /// None yet.
-    pub(crate) fn new(started: Instant) -> Self {
+    /// None yet, of a server that runs as this user and is drained or not.
+    pub(crate) fn new(started: Instant, user: Option<&str>, is_drained: bool) -> Self {
         Self {
             started,
             shared: Arc::new(Shared {
                 services: OnceLock::from(service_factory()),
+                user: user.map(|name| OnceLock::from(name.to_owned())).unwrap_or_default(),
+                is_drained: AtomicBool::new(is_drained),
                 ..Shared::default()
             }),
             handles: Vec::new(),

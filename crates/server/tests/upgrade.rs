@@ -102,6 +102,27 @@ fn the_old_process_finishes_what_it_has_begun() {
     assert_eq!(current.pid().map(|pid| pid.to_string()), Some(new));
 }
 
+/// A balancer that sends new requests elsewhere goes on doing so, until the operator says otherwise.
+#[test]
+fn a_server_that_drains_still_does_after_an_upgrade() {
+    let (server, current) =
+        start(&config("listen 127.0.0.1:{port}; location = /ready { status health; }"));
+    let ready = || server.connect().get("/ready").status;
+    let ctl = |arguments: &[&str]| {
+        let pid = current.pid().expect("it runs").to_string();
+        run(BINARY, &[&["ctl", "--pid", &pid], arguments].concat(), LONG).code()
+    };
+    current.upgrade();
+    assert_eq!((ready(), ctl(&["drain"]), ready()), (200, 0, 503));
+    current.upgrade();
+    assert_eq!(ready(), 503);
+    assert_eq!((ctl(&["drain", "--end"]), ready()), (0, 200));
+    current.upgrade();
+    assert_eq!(ready(), 200);
+    current.signal(Signal::QUIT);
+    eventually("the end", LONG, || !server.tree().exists("server.pid"));
+}
+
 #[test]
 fn a_new_process_has_the_new_binary_the_new_configuration_and_every_socket() {
     // O4, O3

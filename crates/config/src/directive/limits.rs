@@ -112,6 +112,15 @@ pub(super) const ROWS: &[Row] = &[
     .in_stream(),
 ];
 
+/// What is known before anything else of `http`, in this order.
+pub(crate) const FIRST: [&str; 5] = [
+    "limit_store_failure",
+    "ssl_session_ticket_store",
+    "acme_store",
+    "limit_req_zone",
+    "limit_conn_zone",
+];
+
 /// Reads what is known before anything else of `http`: zones and stores.
 pub(crate) fn read(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     match d.row.name {

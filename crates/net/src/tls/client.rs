@@ -20,6 +20,7 @@ use sekisho_route::{ClientCertificate, ClientVerdict};
 
 use super::certificate::Certificate;
 use super::load::{certificates, read};
+use super::revocation::{self, RevocationList};
 use super::{TlsProblem, version_1};
 use crate::clock::unix_time;
 
@@ -35,6 +36,7 @@ pub(super) struct ClientCheck {
     /// The authorities themselves.
     authorities: Vec<(CertificateDer<'static>, Certificate)>,
     has_crl: bool,
+    revocations: Vec<RevocationList>,
     algorithms: WebPkiSupportedAlgorithms,
     /// Names of authorities that are sent to clients.
     hints: Arc<[DistinguishedName]>,
@@ -77,6 +79,7 @@ impl ClientCheck {
                 hints = roots.subjects();
             }
         }
+        let mut revocations = Vec::new();
         let verifier = if roots.is_empty() {
             None
         } else {
@@ -89,7 +92,16 @@ impl ClientCheck {
                     CertificateRevocationListDer::pem_slice_iter(&text).collect();
                 let lists = lists
                     .map_err(|error| problem("ssl_crl", path, format!("is not PEM: {error}")))?;
-                builder = builder.with_crls(lists).allow_unknown_revocation_status();
+                for list in lists {
+                    let Some(read) = RevocationList::parse(&list) else {
+                        return Err(problem("ssl_crl", path, "cannot be read".to_owned()));
+                    };
+                    if !read.is_version_1 {
+                        builder = builder.with_crls([list]);
+                    }
+                    revocations.push(read);
+                }
+                builder = builder.allow_unknown_revocation_status();
             }
             let first = tls.crl.as_ref().or(tls.client_certificate.as_ref());
             let first = first.cloned().unwrap_or_default();
@@ -102,7 +114,16 @@ impl ClientCheck {
         let is_lenient = tls.verify == VerifyClient::OptionalNoCa;
         let (hints, has_crl) = (hints.into(), tls.crl.is_some());
         let algorithms = provider.signature_verification_algorithms;
-        Ok(Some(Self { verifier, authorities, has_crl, algorithms, hints, depth, is_lenient }))
+        Ok(Some(Self {
+            verifier,
+            authorities,
+            has_crl,
+            revocations,
+            algorithms,
+            hints,
+            depth,
+            is_lenient,
+        }))
     }
 
     /// The verifier that asks for client certificates in the handshake.
@@ -140,6 +161,8 @@ impl ClientCheck {
                 }),
             None => Err(UNKNOWN.to_owned()),
         };
+        let judged =
+            judged.and_then(|()| self.check_revocation(&parsed, rest, now.as_secs() as i64));
         let is_excused = self.is_lenient
             && judged.as_ref().is_err_and(|why| [UNKNOWN, SELF_SIGNED].contains(&why.as_str()));
         let result = match judged {
@@ -169,10 +192,27 @@ impl ClientCheck {
         !self.has_crl && self.authorities.iter().any(|(authority, _)| authority == certificate)
     }
 
-    /// Whether an authority has issued a certificate of version 1. Where there are lists of revoked ones, such a
-    /// certificate is not looked for in them, and not accepted.
+    /// Whether none of a chain is in a list that rustls does not look at.
+    fn check_revocation(
+        &self,
+        first: &Certificate,
+        rest: &[CertificateDer<'_>],
+        now: i64,
+    ) -> Result<(), String> {
+        if self.revocations.is_empty() {
+            return Ok(());
+        }
+        let rest = rest.iter().filter_map(|der| Certificate::parse(der));
+        let chain: Vec<Certificate> = [first.clone()].into_iter().chain(rest).collect();
+        let authorities: Vec<&Certificate> = self.authorities.iter().map(|(_, it)| it).collect();
+        let why =
+            revocation::refused(&self.revocations, &chain, &authorities, &self.algorithms, now);
+        why.map_or(Ok(()), |why| Err(why.to_owned()))
+    }
+
+    /// Whether an authority has issued a certificate of version 1.
     fn has_issued(&self, der: &CertificateDer<'_>, certificate: &Certificate) -> bool {
-        if certificate.has_version || self.has_crl || self.depth == 0 {
+        if certificate.has_version || self.depth == 0 {
             return false;
         }
         let now = unix_time().as_secs() as i64;

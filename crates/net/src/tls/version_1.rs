@@ -32,9 +32,17 @@ pub(super) fn is_issued_by(
     authority: &Certificate,
     algorithms: &WebPkiSupportedAlgorithms,
 ) -> bool {
-    if certificate.issuer_der != authority.subject_der || !authority.is_authority {
-        return false;
-    }
+    certificate.issuer_der == authority.subject_der
+        && authority.is_authority
+        && is_signed_by(der, authority, algorithms)
+}
+
+/// Whether a certificate, or a list of revoked ones, has a signature by the key of this one.
+pub(super) fn is_signed_by(
+    der: &[u8],
+    authority: &Certificate,
+    algorithms: &WebPkiSupportedAlgorithms,
+) -> bool {
     let parts = || {
         let mut all = Reader(der).expect(SEQUENCE)?;
         let signed = all.whole()?;

@@ -147,6 +147,18 @@ pub(super) async fn keep(
                 continue;
             }
         };
+        // What another server has ordered may have been taken up since this one looked.
+        let is_due = || async {
+            let due = renewal(&wanted, &slot, &accounts, renewed).await;
+            schedule::wait(now(), due).is_zero()
+        };
+        let claimed = match claimed {
+            Some(claimed) if !is_due().await => {
+                claimed.release().await;
+                continue;
+            }
+            claimed => claimed,
+        };
         let is_renewal = slot.certificate().is_some();
         if !is_renewal {
             let issuer = &wanted.issuer.name;
@@ -162,7 +174,12 @@ pub(super) async fn keep(
                 () = claimed.lost() => Err(LOST.to_owned().into()),
             },
         };
+        let chance = chance();
+        let mut pause = None;
         if let Some(claimed) = claimed {
+            if let Err(Refusal { kind, .. }) = &issued {
+                pause = claimed.fail(|count| schedule::retry_after(count, *kind, chance)).await;
+            }
             claimed.release().await;
         }
         drop((lock, turn));
@@ -175,7 +192,8 @@ pub(super) async fn keep(
                 context.log(Level::Notice, &message);
             }
             Err(Refusal { kind, why, .. }) => {
-                let pause = schedule::retry_after(failures, kind, chance());
+                let alone = || schedule::retry_after(failures, kind, chance);
+                let pause = pause.unwrap_or_else(alone);
                 failures = failures.saturating_add(1);
                 let advice = advice(&wanted, kind);
                 let secs = pause.as_secs();

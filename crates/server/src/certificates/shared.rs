@@ -32,6 +32,8 @@ const SHOWN_LIMIT: Duration = Duration::from_secs(10);
 const SHOWN_EVERY: Duration = Duration::from_millis(50);
 /// An answer that nobody has taken back is forgotten after this time.
 const ANSWER_LIFE: Duration = Duration::from_mins(10);
+/// Failures are forgotten after this time.
+const FAILURES_LIFE: Duration = Duration::from_hours(24);
 /// A store that does not answer for so long is away.
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -97,7 +99,14 @@ const WRITE: &str = "
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[2], ARGV[2])
 redis.call('INCR', KEYS[3])
+redis.call('DEL', KEYS[4], KEYS[5])
 return 1";
+
+/// How many orders have failed before this one.
+const FAIL: &str = "
+local failures = redis.call('INCR', KEYS[1])
+redis.call('EXPIRE', KEYS[1], ARGV[1])
+return failures - 1";
 
 /// The first one counts, which comes out.
 const KEEP_FIRST: &str = "
@@ -246,12 +255,21 @@ impl Shared {
 
     /// Who orders this certificate now.
     pub(super) async fn claim(self: &Arc<Self>, wanted: &AcmeCertificate) -> Claim {
+        let of = identity(wanted);
         let lock = Lock {
             shared: Arc::clone(self),
-            name: key("lock", &identity(wanted)),
-            certificate: key("certificate", &identity(wanted)),
+            name: key("lock", &of),
+            certificate: key("certificate", &of),
+            failures: key("failures", &of),
+            pause: key("pause", &of),
             token: node_name(),
         };
+        // An order that has failed is not made again by the others, each in its turn: authorities count failures.
+        match self.get(&lock.pause).await {
+            Ok(Some(node)) if node != self.node.as_bytes() => return Claim::NotOurs,
+            Ok(_) => {}
+            Err(_) => return Claim::Away,
+        }
         let mut command = redis::cmd("SET");
         command.arg(&lock.name).arg(&lock.token).arg("NX").arg("PX").arg(LOCK.as_millis() as u64);
         match self.ask(&command).await {
@@ -266,6 +284,15 @@ impl Shared {
                 Claim::NotOurs
             }
             Err(_) => Claim::Away,
+        }
+    }
+
+    /// An operator has changed something: what has failed is tried again at once.
+    pub(super) async fn try_again(&self, wanted: &[AcmeCertificate]) {
+        for one in wanted {
+            let mut command = redis::cmd("DEL");
+            command.arg(key("pause", &identity(one)));
+            let _ = self.ask(&command).await;
         }
     }
 
@@ -377,6 +404,8 @@ pub(super) struct Lock {
     shared: Arc<Shared>,
     name: String,
     certificate: String,
+    failures: String,
+    pause: String,
     token: String,
 }
 
@@ -398,9 +427,22 @@ impl Lock {
     /// Writes what was issued; whether the lock was still ours.
     pub(super) async fn write(&self, pem: &[u8]) -> Result<bool, String> {
         let sealed = self.shared.close(&self.certificate, pem)?;
-        let keys = [self.name.as_str(), &self.certificate, VERSION];
+        let keys = [self.name.as_str(), &self.certificate, VERSION, &self.failures, &self.pause];
         let write = script(WRITE, &keys, &[self.token.as_bytes(), &sealed]);
         Ok(number(&self.shared.ask(&write).await?)? == 1)
+    }
+
+    /// The order has failed: nobody orders until the pause is over that follows from the number of failures of all servers
+    /// so far. The pause; `None` while the store is away.
+    pub(super) async fn fail(&self, pause: impl Fn(u32) -> Duration) -> Option<Duration> {
+        let life = FAILURES_LIFE.as_secs().to_string();
+        let fail = script(FAIL, &[&self.failures], &[life.as_bytes()]);
+        let failures = number(&self.shared.ask(&fail).await.ok()?).ok()?;
+        let pause = pause(u32::try_from(failures).unwrap_or(u32::MAX));
+        let mut command = redis::cmd("SET");
+        command.arg(&self.pause).arg(&self.shared.node).arg("PX").arg(pause.as_millis() as u64);
+        self.shared.ask(&command).await.ok()?;
+        Some(pause)
     }
 
     /// Others may order.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sekisho_testkit::{Server, Signal, Stopwatch, Tree, eventually};
+use sekisho_testkit::{Server, Signal, Stopwatch, Tree, eventually, wait_for};
 
 use crate::common::store::Store;
 use crate::common::{BINARY, LONG};
@@ -202,4 +202,31 @@ fn another_server_takes_an_order_over() {
     still.0.signal(Signal::CONT);
     eventually("all have the same", LONG, || shown(still.1.1, NAME) == serial);
     assert_eq!((orders_made(&still.0), shown(other.1.1, NAME)), (0, serial));
+}
+
+/// An authority counts failures: they are those of all servers together, and so is the pause after one.
+#[test]
+fn a_failed_order_is_not_repeated_by_the_others() {
+    let Some(mut fleet) = Fleet::new("http-01") else { return };
+    fleet.start_authority();
+    let nodes = [fleet.node(), fleet.node(), fleet.node()];
+    let failures = || {
+        let of = |node: &Node| node.0.log("error.log").matches("no certificate for").count();
+        nodes.iter().map(of).sum::<usize>()
+    };
+    // There is nothing where the authority looks.
+    eventually("the refusal", LONG, || failures() > 0);
+    let failed = nodes.iter().position(|node| node.0.log("error.log").contains("no certificate"));
+    // Each of them would have ordered within a second.
+    assert!(!wait_for(Duration::from_secs(4), || failures() > 1));
+    assert_eq!(fleet.orders(), 1);
+    let ports: Vec<_> = nodes.iter().map(|(_, ports)| *ports).collect();
+    let _balancer = fleet.balancer(&ports);
+    // A reload of any of them ends the pause.
+    let other = (failed.expect("one of them") + 1) % nodes.len();
+    nodes[other].0.signal(Signal::HUP);
+    eventually("all have a certificate", LONG, || {
+        nodes.iter().all(|(_, ports)| shown(ports.1, NAME).is_some())
+    });
+    assert_eq!(fleet.orders(), 2);
 }

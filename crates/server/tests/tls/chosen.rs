@@ -7,10 +7,10 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use sekisho_testkit::{Server, Tree};
+use sekisho_testkit::{Server, Tree, have, run};
 
-use crate::common::{BINARY, http};
-use crate::support::{Speech, can_make_certificates, certificate, der, openssl};
+use crate::common::{BINARY, LONG, http};
+use crate::support::{Speech, can_make_certificates, certificate, der, openssl, signed};
 
 /// What the server answers to a client that asks for a name; nothing where the handshake fails.
 fn get(server: &Server, speech: &Speech, name: &str) -> Option<(Vec<u8>, String)> {
@@ -124,6 +124,85 @@ fn certificates_of_version_1_are_judged_by_their_issuer() {
             assert_eq!(found.as_deref(), said, "{certificate} {version:?}");
         }
     }
+}
+
+/// `ssl_crl` with lists of both versions, for certificates of both: `openssl` makes the first where no extensions are asked for.
+#[test]
+fn revoked_certificates_are_refused_whatever_the_versions() {
+    if !can_make_certificates() || !have("curl") {
+        return;
+    }
+    let tree = Tree::new();
+    for name in ["a.test", "ca", "other-ca"] {
+        certificate(&tree, name, "30");
+    }
+    for name in ["new", "new-revoked"] {
+        signed(&tree, name, "ca");
+    }
+    // Of the first version, as above.
+    for name in ["old", "old-revoked"] {
+        signed(&tree, name, "ca");
+        let (request, file) = (format!("{name}.csr"), format!("{name}.pem"));
+        let from = ["x509", "-req", "-in", &request, "-CA", "ca.pem", "-CAkey", "ca.key"];
+        openssl(
+            &tree,
+            &[&from[..], &["-CAserial", "ca.srl", "-out", &file, "-days", "30"]].concat(),
+        );
+    }
+    // The last one is signed by another key, in the name of the authority.
+    let other = ["req", "-x509", "-new", "-key", "other-ca.key", "-out", "fake.pem"];
+    openssl(&tree, &[&other[..], &["-days", "30", "-subj", "/CN=ca"]].concat());
+    for (list, extensions, signer, key, version) in [
+        ("first", "", "ca.pem", "ca.key", "Version 1"),
+        ("second", "crlnumber=number\ncrl_extensions=more", "ca.pem", "ca.key", "Version 2"),
+        ("foreign", "", "fake.pem", "other-ca.key", "Version 1"),
+    ] {
+        tree.file("index.txt", "");
+        tree.file("number", "01\n");
+        let own = "[own]\ndatabase=index.txt\ndefault_md=sha256\ndefault_crl_days=7";
+        let config = format!(
+            "[ca]\ndefault_ca=own\n{own}\n{extensions}\n[more]\nauthorityKeyIdentifier=keyid\n"
+        );
+        tree.file("ca.cnf", config);
+        let own = ["-config", "ca.cnf", "-cert", signer, "-keyfile", key];
+        for revoked in ["new-revoked.pem", "old-revoked.pem"] {
+            openssl(&tree, &[&["ca", "-revoke", revoked][..], &own].concat());
+        }
+        let out = tree.path(&format!("{list}.crl")).display().to_string();
+        openssl(&tree, &[&["ca", "-gencrl", "-out", &out][..], &own].concat());
+        let text = run("openssl", &["crl", "-in", &out, "-noout", "-text"], LONG).stdout;
+        assert!(text.contains(version), "{text}");
+    }
+    let server = |name: &str| {
+        format!(
+            "server {{ listen 127.0.0.1:{{port}} ssl; server_name {name}.test;
+               ssl_certificate {{dir}}/a.test.pem; ssl_certificate_key {{dir}}/a.test.key;
+               ssl_verify_client on; ssl_client_certificate {{dir}}/ca.pem; ssl_crl {{dir}}/{name}.crl;
+               error_page 495 = @bad; location @bad {{ return 200 '$ssl_client_verify'; }}
+               location / {{ return 200 '$ssl_client_verify'; }} }}\n"
+        )
+    };
+    let body = ["first", "second", "foreign"].map(server);
+    let server = Server::start_in(tree, BINARY, &http(&body.concat()));
+    let get = |name: &str, client: &str| {
+        let file = |end: &str| server.tree().path(&format!("{client}.{end}")).display().to_string();
+        let (cert, key) = (file("pem"), file("key"));
+        let to = format!("{name}:443:{}", server.address());
+        let url = format!("https://{name}/");
+        let arguments = ["-sk", "--connect-to", &to, "--cert", &cert, "--key", &key, &url];
+        run("curl", &arguments, LONG).stdout
+    };
+    for name in ["first.test", "second.test"] {
+        for (client, said) in [
+            ("new", "SUCCESS"),
+            ("old", "SUCCESS"),
+            ("new-revoked", "FAILED:certificate revoked"),
+            ("old-revoked", "FAILED:certificate revoked"),
+        ] {
+            assert_eq!(get(name, client), said, "{name} {client}");
+        }
+    }
+    assert_eq!(get("foreign.test", "new"), "FAILED:CRL signature failure");
 }
 
 #[test]
