@@ -101,8 +101,8 @@ fn a_program_in_c_calls_services() {
     // Beside what other tests build, so that it is built once.
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
     let (manifest, target) = (at("Cargo.toml"), built.display().to_string());
-    let build = ["build", "--quiet", "--locked", "--manifest-path", &manifest];
-    let done = run("cargo", &[&build[..], &["--target-dir", &target]].concat(), LONG * 60);
+    let arguments = ["build", "--quiet", "--locked", "--manifest-path", &manifest];
+    let done = run("cargo", &[&arguments[..], &["--target-dir", &target]].concat(), LONG * 60);
     assert_eq!(done.code(), 0, "{}", done.stderr);
     let tree = Tree::new();
     tree.file("root/a.txt", "from a file");
