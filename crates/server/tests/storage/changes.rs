@@ -160,7 +160,7 @@ fn what_a_killed_server_has_begun_is_swept() {
         "{block} server {{ listen 127.0.0.1:{{port}}; root storage:s; dav_methods PUT; client_max_body_size 1g; }}"
     ));
     let next = Server::start_in(tree, BINARY, &config);
-    let put = next.connect().request_with_body("PUT", "/next", "", &pattern(6 * MIB));
+    let put = next.connect().request_with_body("PUT", "/next", "", pattern(6 * MIB));
     assert_eq!(put.status, 201, "{}", next.log("error.log"));
     eventually("the abandoned upload is removed", LONG / 2, || {
         store.ask("{\"do\": \"uploads\"}") == "[]"

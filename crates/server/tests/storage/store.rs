@@ -67,8 +67,8 @@ impl Store {
             Self { child, input, output, port: 0, secret: String::new(), access: String::new() };
         let hello = store.line();
         store.port = field(&hello, "port").parse().expect("a port");
-        store.access = field(&hello, "access").to_owned();
-        store.secret = field(&hello, "secret").to_owned();
+        field(&hello, "access").clone_into(&mut store.access);
+        field(&hello, "secret").clone_into(&mut store.secret);
         Some(store)
     }
 
