@@ -138,7 +138,8 @@ impl Contexts {
         Self(bits)
     }
 
-    const fn and(self, other: Self) -> Self {
+    /// These and those.
+    pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 

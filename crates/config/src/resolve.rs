@@ -365,7 +365,8 @@ impl Walk<'_> {
                 return None;
             }
             let message = format!("\"{name}\" directive is not allowed here");
-            let connections = first.contexts.names();
+            let all = rows.iter().fold(first.contexts, |all, row| all.and(row.contexts));
+            let connections = all.names();
             let where_it_may =
                 format!("allowed in: {connections}; this is: {}", level.context.name());
             self.scope
