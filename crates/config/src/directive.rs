@@ -139,7 +139,7 @@ impl Contexts {
     }
 
     /// These and those.
-    pub const fn and(self, other: Self) -> Self {
+    pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
