@@ -26,17 +26,20 @@ def connect(
     *,
     application: str = "",
     credential: bytes = b"",
+    user: str = "",
     admin: bool = False,
     timeout: Optional[float] = 60.0,
 ) -> "Client":
     """Connects to a path of a Unix socket, "HOST:PORT" or (host, port), and says hello.
+
+    The credential is a token or, with a user, that user's password.
 
     No wait for the server, then or later, lasts longer than `timeout` seconds without a byte; None is for ever.
     """
     if isinstance(address, tuple):
         stream = socket.create_connection(address, timeout=timeout)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Client(stream, label, application, credential, admin)
+        return Client(stream, label, application, credential, admin, user)
     path = os.fspath(address)
     host, colon, port = path.rpartition(":")
     if colon and port.isdigit() and "/" not in host:
@@ -45,6 +48,7 @@ def connect(
             label,
             application=application,
             credential=credential,
+            user=user,
             admin=admin,
             timeout=timeout,
         )
@@ -55,7 +59,7 @@ def connect(
     except OSError:
         stream.close()
         raise
-    return Client(stream, label, application, credential, admin)
+    return Client(stream, label, application, credential, admin, user)
 
 
 class Client:
@@ -72,6 +76,7 @@ class Client:
         application: str = "",
         credential: bytes = b"",
         admin: bool = False,
+        user: str = "",
     ) -> None:
         self.timeout = stream.gettimeout()
         """How long a wait may be, in seconds; None is for ever."""
@@ -94,6 +99,7 @@ class Client:
             + protobuf.field(4, application)
             + protobuf.field(5, credential)
             + protobuf.field(6, int(admin))
+            + protobuf.field(9, user)
         )
         try:
             self._send(HELLO, 0, 0, hello)

@@ -18,11 +18,11 @@ use crate::filters::FilterParts;
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AcmeIssuer, AcmeKey, AddHeader, CachePath, Cgi, CgiExtension, CgiPass, Charsets,
-    ErrorLog, ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch,
-    LogFormat, Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource,
-    ServerName, Settings, Step, Storage, StoreFailure, StreamSettings, Symlinks, Template, Tls,
-    Types, UpstreamGroup, Zone,
+    AccessLog, AcmeIssuer, AcmeKey, AcmeStore, AddHeader, CachePath, Cgi, CgiExtension, CgiPass,
+    Charsets, ErrorLog, ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2,
+    LocationMatch, LogFormat, Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp,
+    RealIpSource, ServerName, Settings, Step, Storage, StoreFailure, StreamSettings, Symlinks,
+    Template, Tls, Types, UpstreamGroup, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -214,6 +214,8 @@ pub struct Scope<'a> {
     pub store_failure: StoreFailure,
     /// `ssl_session_ticket_store`
     pub ticket_store: Option<String>,
+    /// `acme_store`
+    pub acme_store: Option<AcmeStore>,
     /// Groups of servers; an `UpstreamId` is an index here.
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a `CacheId` is an index here.
@@ -549,12 +551,7 @@ impl Level {
             guards: Guards::blank(),
             filters: FilterParts::default(),
             file_ops: FileOpParts::default(),
-            real_ip: RealIp {
-                from: Arc::default(),
-                hosts: Arc::default(),
-                source: RealIpSource::ProxyHeader,
-                is_recursive: false,
-            },
+            real_ip: RealIp::new(Arc::default(), RealIpSource::ProxyHeader, false),
             tls: Arc::default(),
             forwards: Family::ALL.map(|family| Arc::new(Forward::of(family))),
             pass: None,

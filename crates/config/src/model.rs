@@ -45,7 +45,8 @@ pub use access::{
     ZoneKind, ZoneStore,
 };
 pub use acme::{
-    AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey,
+    AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, AcmeStore, ExternalAccount,
+    ExternalKey,
 };
 pub use cache::{CacheChoice, CacheId, CachePath, Caching};
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
@@ -54,7 +55,7 @@ pub use cluster::Cluster;
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
-pub use endpoint::{Admin, Endpoint};
+pub use endpoint::{Admin, Endpoint, IdentityRule, Permit};
 pub use expires::Expires;
 pub use file_ops::{
     Conflict, DeleteDirectories, ExtMethods, FileOps, Methods, Origins, Permissions, Sync,
@@ -185,6 +186,8 @@ pub struct Http {
     pub zones: Vec<Zone>,
     /// The names of `charset` and its companions, and `charset_map` blocks.
     pub charsets: Charsets,
+    /// `acme_store`
+    pub acme_store: Option<AcmeStore>,
     /// `ssl_session_ticket_store`
     pub ticket_store: Option<String>,
     /// Groups of servers that requests are passed to; an [`UpstreamId`] is an index here.

@@ -22,8 +22,8 @@ use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
 use crate::migration::instead_of;
 use crate::model::{
-    AcmeIssuer, Assigned, AssignedId, Charsets, Config, Http, LocationMatch, Map, MapId, Sandbox,
-    Server, ServerId, StoreFailure, UpstreamGroup, Variable,
+    AcmeIssuer, Assigned, AssignedId, Charsets, Config, Http, LocationMatch, Map, MapId, Pem,
+    Sandbox, Server, ServerId, StoreFailure, UpstreamGroup, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -46,6 +46,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         zones: Vec::new(),
         store_failure: StoreFailure::default(),
         ticket_store: None,
+        acme_store: None,
         upstreams: Vec::new(),
         caches: Vec::new(),
         charsets: Charsets::default(),
@@ -105,6 +106,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     }
     http.zones = scope.zones;
     http.ticket_store = scope.ticket_store;
+    http.acme_store = scope.acme_store;
     http.charsets = scope.charsets;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
@@ -176,9 +178,24 @@ impl Walk<'_> {
     fn endpoint(&mut self, main: &Level, node: &Node) {
         let mut level = main.child(Context::Endpoint, LocationMatch::Server);
         self.fill(&mut level, node.body.as_deref().unwrap_or_default());
-        if !level.says("listen") {
+        if !level.says("listen") && !level.says("permit") {
             self.scope.warn(node.name.span, "this endpoint has no \"listen\"");
         }
+        let own = std::mem::take(&mut level.own);
+        self.check_tls(&level, &own, node);
+        if !self.scope.main.endpoint.listens.iter().any(|(_, options)| options.tls) {
+            return;
+        }
+        let tls = &level.tls;
+        let span = level.seen.get("ssl_certificate").or(level.seen.get("listen")).copied();
+        let span = span.unwrap_or(node.name.span);
+        if tls.certificates.is_empty() {
+            let message = "no \"ssl_certificate\" is defined for the \"listen … ssl\" directive";
+            self.error(span, message);
+        } else if tls.certificates.iter().chain(&tls.keys).any(Pem::is_computed) {
+            self.error(span, "a certificate of the endpoint has no variables");
+        }
+        self.scope.main.endpoint.tls = Some(Arc::clone(&level.tls));
     }
 
     fn cluster(&mut self, main: &Level, node: &Node) {
@@ -503,6 +520,7 @@ impl Walk<'_> {
         let first = [
             "limit_store_failure",
             "ssl_session_ticket_store",
+            "acme_store",
             "limit_req_zone",
             "limit_conn_zone",
         ];

@@ -1,17 +1,17 @@
-//! Admission: slots for sessions, further ones for operators (E4), and the authenticator that checks
-//! credentials.
+//! Admission: slots for sessions, further ones for operators (E4), and the authenticator that finds out who a peer
+//! is.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sekisho_native::{Code, Greeting};
 
-use sekisho_service::Peer;
-
-use crate::stream::AddressKey;
+use sekisho_service::{AddressKey, ControlAccess, Identity, Peer};
 
 /// How many may be here at once. Endpoints of several threads share one.
 #[derive(Debug)]
@@ -19,9 +19,17 @@ pub struct SessionSlots {
     taken: [AtomicU32; 2],
     max: [u32; 2],
     greetings: u32,
-    /// How many of the ordinary sessions one address may have.
+    /// How many of the ordinary sessions one address may have, and one identity.
     address_max: u32,
-    by_address: Mutex<HashMap<AddressKey, u32>>,
+    identity_max: u32,
+    by_owner: Mutex<HashMap<Owner, u32>>,
+}
+
+/// What sessions are counted by, beside their sum.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Owner {
+    Address(AddressKey),
+    Identity(Identity),
 }
 
 /// What a slot is for.
@@ -40,6 +48,8 @@ pub(crate) enum Full {
     All,
     /// This address has as many as one may have.
     Address,
+    /// This identity has.
+    Identity,
 }
 
 impl Full {
@@ -48,6 +58,7 @@ impl Full {
         match self {
             Self::All => "the maximum number of sessions is reached",
             Self::Address => "the maximum number of sessions of your address is reached",
+            Self::Identity => "the maximum number of sessions of your identity is reached",
         }
     }
 }
@@ -57,29 +68,30 @@ impl Full {
 pub(crate) struct SlotGuard {
     slots: Arc<SessionSlots>,
     rank: Rank,
-    address: Option<AddressKey>,
+    owners: [Option<Owner>; 2],
 }
 
 impl SessionSlots {
     /// So many sessions, so many admin sessions beside them, and so many at each listener that have not sent
     /// their greeting.
     pub fn new(sessions: u32, admins: u32, greetings: u32) -> Arc<Self> {
-        Self::with_address_limit(sessions, admins, greetings, u32::MAX)
+        Self::with_shares(sessions, admins, greetings, (u32::MAX, u32::MAX))
     }
 
-    /// The same, of which one address may have so many ordinary sessions.
-    pub fn with_address_limit(
+    /// The same, of which one address and one identity may have so many ordinary sessions.
+    pub fn with_shares(
         sessions: u32,
         admins: u32,
         greetings: u32,
-        address_max: u32,
+        (address_max, identity_max): (u32, u32),
     ) -> Arc<Self> {
         Arc::new(Self {
             taken: Default::default(),
             max: [sessions, admins],
             greetings,
             address_max,
-            by_address: Mutex::default(),
+            identity_max,
+            by_owner: Mutex::default(),
         })
     }
 
@@ -93,51 +105,115 @@ impl SessionSlots {
         (self.taken[0].load(Ordering::Relaxed), self.taken[1].load(Ordering::Relaxed))
     }
 
-    pub(crate) fn take(self: &Arc<Self>, rank: Rank, peer: &Peer) -> Result<SlotGuard, Full> {
+    /// Takes a slot. A peer that has proved nothing, or is known to the kernel alone, is counted by its address.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        rank: Rank,
+        peer: &Peer,
+        identity: &Identity,
+    ) -> Result<SlotGuard, Full> {
         let (taken, max) = (&self.taken[rank as usize], self.max[rank as usize]);
         let more = |count| if count < max { Some(count + 1) } else { None };
         let update = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         update.map_err(|_| Full::All)?;
-        let mut guard = SlotGuard { slots: Arc::clone(self), rank, address: None };
-        if rank == Rank::Session
-            && self.address_max < max
-            && let Some(address) = AddressKey::of(peer)
-        {
-            let mut by_address = self.by_address();
-            let count = by_address.entry(address).or_default();
-            if *count >= self.address_max {
-                drop(by_address);
-                return Err(Full::Address);
+        let mut guard = SlotGuard { slots: Arc::clone(self), rank, owners: [None, None] };
+        if rank == Rank::Admin {
+            return Ok(guard);
+        }
+        let address = AddressKey::of(peer).map(Owner::Address);
+        let named = Some(identity).filter(|identity| **identity != Identity::Anonymous);
+        let named = named.cloned().map(Owner::Identity);
+        let shares = [
+            (address, self.address_max, Full::Address),
+            (named, self.identity_max, Full::Identity),
+        ];
+        for (at, (owner, share, full)) in shares.into_iter().enumerate() {
+            let Some(owner) = owner.filter(|_| share < max) else { continue };
+            let mut by_owner = self.by_owner();
+            let count = by_owner.entry(owner.clone()).or_default();
+            if *count >= share {
+                // What was taken so far is given back with the guard, which needs the lock.
+                drop(by_owner);
+                return Err(full);
             }
             *count += 1;
-            guard.address = Some(address);
+            guard.owners[at] = Some(owner);
         }
         Ok(guard)
     }
 
-    fn by_address(&self) -> MutexGuard<'_, HashMap<AddressKey, u32>> {
-        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    fn by_owner(&self) -> MutexGuard<'_, HashMap<Owner, u32>> {
+        self.by_owner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
         self.slots.taken[self.rank as usize].fetch_sub(1, Ordering::Relaxed);
-        if let Some(address) = self.address
-            && let Entry::Occupied(mut count) = self.slots.by_address().entry(address)
-        {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
+        for owner in self.owners.iter_mut().filter_map(Option::take) {
+            if let Entry::Occupied(mut count) = self.slots.by_owner().entry(owner) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
             }
         }
     }
 }
 
-/// Authenticates peers.
+/// A peer that has sent its greeting.
+#[derive(Clone, Copy, Debug)]
+pub struct Applicant<'a> {
+    /// The greeting.
+    pub greeting: &'a Greeting,
+    /// The peer, as its transport knows it.
+    pub peer: &'a Peer,
+    /// The subject of its certificate, where it has shown one and that was verified.
+    pub certificate: Option<&'a Arc<str>>,
+}
+
+/// A peer that is admitted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Admitted {
+    /// Who it is.
+    pub identity: Identity,
+    /// What it may do with the service `control`: something where it has asked for the admin slot, else nothing.
+    pub control: ControlAccess,
+}
+
+/// Whether a peer is admitted, and if not, the error for it.
+pub type Admission = Result<Admitted, (Code, String)>;
+
+/// An authenticator's answer.
+pub enum Decision {
+    /// This.
+    Now(Admission),
+    /// It takes time. The peer waits, and nothing of its session runs; when it goes, or after
+    /// [`decide_timeout`](sekisho_native::Policy::decide_timeout), this is dropped.
+    Later(Pin<Box<dyn Future<Output = Admission>>>),
+}
+
+impl Decision {
+    /// A decision that takes time.
+    pub fn later(decide: impl Future<Output = Admission> + 'static) -> Self {
+        Self::Later(Box::pin(decide))
+    }
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(admission) => write!(out, "Now({admission:?})"),
+            Self::Later(_) => out.write_str("Later"),
+        }
+    }
+}
+
+/// Finds out who a peer is, and whether it is admitted. It runs on the endpoint's thread and must not block: what
+/// takes time is [`Decision::Later`].
 pub trait Authenticator {
-    /// Whether the peer is admitted, and if not, the error for it.
-    fn admit(&self, greeting: &Greeting, peer: &Peer) -> Result<(), (Code, String)>;
+    /// Decides on a peer.
+    fn decide(&self, applicant: &Applicant<'_>) -> Decision;
 }
 
 /// Admits every peer; to the admin slot only this process, its own user and root.
@@ -145,7 +221,8 @@ pub trait Authenticator {
 pub struct OwnUser;
 
 impl Authenticator for OwnUser {
-    fn admit(&self, greeting: &Greeting, peer: &Peer) -> Result<(), (Code, String)> {
+    fn decide(&self, applicant: &Applicant<'_>) -> Decision {
+        let Applicant { greeting, peer, certificate } = *applicant;
         let own = rustix::process::geteuid().as_raw();
         let is_trusted = match peer {
             Peer::Loopback => true,
@@ -154,18 +231,22 @@ impl Authenticator for OwnUser {
         };
         if greeting.wants_admin && !is_trusted {
             let text = "the admin slot is for the server's own user, over a local socket";
-            return Err((Code::PermissionError, text.to_owned()));
+            return Decision::Now(Err((Code::PermissionError, text.to_owned())));
         }
-        Ok(())
+        let of_peer = || Identity::of_peer(peer);
+        let identity = certificate.map_or_else(of_peer, |of| Identity::Certificate(Arc::clone(of)));
+        // Only a session that asks for it controls anything, and then it is trusted.
+        let control = if greeting.wants_admin { ControlAccess::Full } else { ControlAccess::None };
+        Decision::Now(Ok(Admitted { identity, control }))
     }
 }
 
 impl<F> Authenticator for F
 where
-    F: Fn(&Greeting, &Peer) -> Result<(), (Code, String)>,
+    F: Fn(&Applicant<'_>) -> Decision,
 {
-    fn admit(&self, greeting: &Greeting, peer: &Peer) -> Result<(), (Code, String)> {
-        self(greeting, peer)
+    fn decide(&self, applicant: &Applicant<'_>) -> Decision {
+        self(applicant)
     }
 }
 

@@ -16,10 +16,13 @@ use std::task::{Context, Poll};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Share, Stage};
-use sekisho_native::{Code, Event};
-use sekisho_service::{Held, OverBudget, Request, Response, SMALL_BODY_BYTES};
+use sekisho_native::{Code, Event, Greeting};
+use sekisho_service::{
+    Caller, Held, OverBudget, Request, RequestPermit, Response, SMALL_BODY_BYTES,
+};
 use tokio::time::{Instant, Sleep};
 
+use crate::admission::{Admission, Applicant, Decision};
 use crate::endpoint::Endpoint;
 use crate::greetings::{GreetingPlace, Greetings};
 use crate::session::{Session, State};
@@ -40,6 +43,12 @@ const KEEP_BYTES: usize = 512 * 1024;
 /// The same for a session in which nothing happens.
 const KEEP_IDLE_BYTES: usize = 16 * 1024;
 
+/// A peer that is being decided on.
+struct Deciding {
+    greeting: Greeting,
+    decision: Pin<Box<dyn Future<Output = Admission>>>,
+}
+
 /// A peer's connection, as a future that ends when the session has.
 #[must_use = "a connection does nothing unless it is polled"]
 pub struct Connection<S> {
@@ -50,6 +59,8 @@ pub struct Connection<S> {
     /// Where peers wait that have not sent their greeting, and the place of this one there.
     greetings: Rc<Greetings>,
     greeting: Option<GreetingPlace>,
+    /// Its greeting has come, and it takes time to find out who it is.
+    deciding: Option<Deciding>,
     /// None while the session is idle.
     input: Vec<u8>,
     input_share: Option<Share>,
@@ -92,6 +103,7 @@ impl<S: Stream> Connection<S> {
             stream: Some(stream),
             greetings,
             greeting: None,
+            deciding: None,
             input: Vec::new(),
             input_share: None,
             taken: 0,
@@ -115,6 +127,7 @@ impl<S: Stream> Connection<S> {
         self.session.turn.begin(now);
         loop {
             let mut has_moved = self.feed(now, &mut steps_left);
+            has_moved |= self.decide(cx, now);
             has_moved |= self.work(cx);
             has_moved |= self.flush(cx, now);
             self.follow_stage(cx);
@@ -162,14 +175,19 @@ impl<S: Stream> Connection<S> {
         let absolute = |range: Range<usize>| range.start + offered..range.end + offered;
         match event {
             Event::Hello(greeting) => {
-                let result = self.endpoint.admit(&self.session, greeting);
-                self.greeting = None;
-                let State { engine, scratch, .. } = &mut *self.session.state.borrow_mut();
-                match result {
-                    Ok(()) => engine.admit(self.session.id, scratch, now),
-                    Err((code, text)) => {
-                        self.endpoint.note_refusal(&self.session, code, &text);
-                        engine.refuse(code, &text);
+                let certificate = self.stream.as_ref().map_or(Ok(None), Stream::certificate);
+                let decision = match &certificate {
+                    Err(why) => Decision::Now(Err((Code::AuthenticationError, why.clone()))),
+                    Ok(certificate) => self.endpoint.decide(&Applicant {
+                        greeting: &greeting,
+                        peer: &self.session.peer,
+                        certificate: certificate.as_ref(),
+                    }),
+                };
+                match decision {
+                    Decision::Now(decision) => self.decided(greeting, decision, now),
+                    Decision::Later(decision) => {
+                        self.deciding = Some(Deciding { greeting, decision });
                     }
                 }
             }
@@ -191,6 +209,34 @@ impl<S: Stream> Connection<S> {
             Event::Cancelled(id, cause) => self.session.tell(id, Some(cause)),
             Event::ChannelMoved(id) => self.session.tell(id, None),
             Event::Bug(id, bug) => self.endpoint.bug(self.session.id, id, bug),
+        }
+    }
+
+    /// Goes on finding out who the peer is; whether that is known now. If the peer has gone meanwhile, or it took too
+    /// long, nobody wants to know any more.
+    fn decide(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
+        let Some(deciding) = &mut self.deciding else { return false };
+        if !self.session.state.borrow().engine.is_deciding() {
+            self.deciding = None;
+            return false;
+        }
+        let Poll::Ready(decision) = deciding.decision.as_mut().poll(cx) else { return false };
+        if let Some(Deciding { greeting, .. }) = self.deciding.take() {
+            self.decided(greeting, decision, now);
+        }
+        true
+    }
+
+    fn decided(&mut self, greeting: Greeting, decision: Admission, now: Moment) {
+        let result = self.endpoint.admit(&self.session, greeting, decision);
+        self.greeting = None;
+        let State { engine, scratch, .. } = &mut *self.session.state.borrow_mut();
+        match result {
+            Ok(()) => engine.admit(self.session.id, scratch, now),
+            Err((code, text)) => {
+                self.endpoint.note_refusal(&self.session, code, &text);
+                engine.refuse(code, &text);
+            }
         }
     }
 
@@ -223,30 +269,45 @@ impl<S: Stream> Connection<S> {
         (self.body, self.body_held) = (Vec::new(), None);
     }
 
-    fn response(&self, id: RequestId, held: Option<Held>) -> Response {
-        Response::new(Rc::<Session>::clone(&self.session), id, held)
+    fn response(&self, id: RequestId, held: Option<Held>, permit: RequestPermit) -> Response {
+        Response::counted(Rc::<Session>::clone(&self.session), id, held, permit)
     }
 
     /// Answers a request for whose body there was no memory (E4).
     fn refuse(&self, id: RequestId) {
         self.endpoint.count(|counters| counters.refused += 1);
-        let response = self.response(id, None);
+        let response = self.response(id, None, RequestPermit::default());
         // A request that has just come in has no answer yet.
         let _ = response.error(Code::ResourceLimitReached, &OverBudget.to_string());
+    }
+
+    /// Answers a request that its caller may not make, or not now.
+    fn deny(&self, id: RequestId, caller: &Caller, service: &str, code: Code, text: &str) {
+        self.endpoint.count(|counters| counters.denied += 1);
+        self.endpoint.config.observer.denied(caller, service, code, text);
+        let response = self.response(id, None, RequestPermit::default());
+        // A request that has just come in has no answer yet.
+        let _ = response.error(code, text);
     }
 
     /// Calls the service that a request is for.
     fn start(&mut self, id: RequestId, service: u32, body: Vec<u8>, held: Option<Held>) {
         self.endpoint.count(|counters| counters.requests += 1);
         self.session.requests.update(|count| count + 1);
-        let response = self.response(id, held);
-        let Some(found) = self.endpoint.services.find(service) else {
+        let Some((name, found)) = self.endpoint.services.find_named(service) else {
             let text = format!("there is no service {service}");
+            let response = self.response(id, held, RequestPermit::default());
             // A request that has just come in has no answer yet.
             let _ = response.error(Code::ServiceNotFound, &text);
             return;
         };
-        let request = Request::new(&self.session.caller(), id, service, body);
+        let (caller, counter) = self.session.caller();
+        let permit = match self.endpoint.config.access.admit(name, &caller, &counter) {
+            Ok(permit) => permit,
+            Err((code, text)) => return self.deny(id, &caller, name, code, &text),
+        };
+        let response = self.response(id, held, permit);
+        let request = Request::new(&caller, id, service, body);
         self.endpoint.heartbeat.note_service(service);
         // A service that panics has dropped its handles, which is an answer (L32); the session goes on.
         match catch_unwind(AssertUnwindSafe(|| found.call(request, response))) {
@@ -338,6 +399,10 @@ impl<S: Stream> Connection<S> {
             self.input.copy_within(self.taken..self.filled, 0);
             (self.taken, self.filled) = (0, self.filled - self.taken);
         }
+        if self.filled == self.input.len() {
+            // A peer that is decided on has sent more than is taken before.
+            return false;
+        }
         match stream.poll_read(cx, &mut self.input[self.filled..]) {
             Poll::Pending => false,
             Poll::Ready(Ok(0)) => {
@@ -392,11 +457,14 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// A peer that was read from and has not sent its greeting takes a place; one that is to go gives it
-    /// back.
+    /// A peer that was read from and has not sent its greeting takes a place, and so does one that takes time to
+    /// decide on; one that is to go gives it back.
     fn count_greeting(&mut self) {
-        let is_greeting = self.session.state.borrow().engine.is_greeting();
-        if !is_greeting {
+        let is_new = {
+            let engine = &self.session.state.borrow().engine;
+            engine.is_greeting() || engine.is_deciding()
+        };
+        if !is_new {
             self.greeting = None;
         } else if self.greeting.is_none() {
             let place = self.endpoint.wait_for_greeting(&self.session, &self.greetings);

@@ -212,6 +212,10 @@ pub struct Session {
     /// Those that run, or whose channel is not drained.
     #[prost(message, repeated, tag = "16")]
     pub requests: Vec<Request>,
+    /// Who it is: `anonymous`, `unix:UID`, `token:NAME`, `user:NAME` or `certificate:SUBJECT`; empty for HTTP, whose
+    /// requests may differ.
+    #[prost(string, tag = "17")]
+    pub identity: String,
     /// The node of the cluster that it is at; empty where one server was asked.
     #[prost(string, tag = "100")]
     pub node: String,

@@ -14,18 +14,20 @@ use rustix::net::sockopt;
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{Budget, Cause, CloseReason, Manner, RequestId, Share};
 use sekisho_native::{Code, Greeting, Policy, Server};
-use sekisho_service::Services;
+use sekisho_service::{AddressKey, ServiceAccess, Services};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Notify;
 
-use crate::admission::{Authenticator, OwnUser, Rank, SessionSlots};
+use crate::admission::{
+    Admission, Applicant, Authenticator, Decision, OwnUser, Rank, SessionSlots,
+};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::greetings::{GreetingPlace, Greetings};
 use crate::ipc;
 use crate::observer::{Observer, Silent};
 use crate::session::{Session, SessionInfo};
-use crate::stream::{AddressKey, Stream};
+use crate::stream::Stream;
 use crate::watchdog::Heartbeat;
 
 /// Without descriptors, accepting pauses this long (O5).
@@ -59,8 +61,10 @@ pub struct Config {
     pub budget: Arc<Budget>,
     /// What one of them may hold of it.
     pub session_bytes_max: usize,
-    /// Decides which peers are admitted.
+    /// Finds out who a peer is, and whether it is admitted.
     pub authenticator: Rc<dyn Authenticator>,
+    /// What callers may do, and how much of it at once.
+    pub access: ServiceAccess,
     /// Gets reports of what happens.
     pub observer: Rc<dyn Observer>,
     /// The number of the last session; each one gets the next. Shared where several endpoints are one to
@@ -76,6 +80,7 @@ impl Default for Config {
             budget: Budget::new(BUDGET_BYTES),
             session_bytes_max: SESSION_BYTES_MAX,
             authenticator: Rc::new(OwnUser),
+            access: ServiceAccess::default(),
             observer: Rc::new(Silent),
             ids: Arc::default(),
         }
@@ -91,6 +96,8 @@ pub struct Counters {
     pub admitted: u64,
     /// Peers and requests that were refused.
     pub refused: u64,
+    /// Requests that their callers might not make, or not then: permissions and limits of identities.
+    pub denied: u64,
     /// Requests that were admitted.
     pub requests: u64,
     /// Handlers that answered while their channel was open (L29).
@@ -111,6 +118,7 @@ impl Counters {
             connected: self.connected + other.connected,
             admitted: self.admitted + other.admitted,
             refused: self.refused + other.refused,
+            denied: self.denied + other.denied,
             requests: self.requests + other.requests,
             answered_with_open_channel: self.answered_with_open_channel
                 + other.answered_with_open_channel,
@@ -223,6 +231,15 @@ impl Endpoint {
 
     /// Accepts and serves TCP connections, each as a local task, until the endpoint is shut down.
     pub async fn listen_tcp(self: Rc<Self>, listener: TcpListener) {
+        self.listen_tcp_through(listener, |stream| stream).await;
+    }
+
+    /// The same for connections that something goes around, such as TLS.
+    pub async fn listen_tcp_through<S: Stream + 'static>(
+        self: Rc<Self>,
+        listener: TcpListener,
+        wrap: impl Fn(TcpStream) -> S,
+    ) {
         let greetings = Greetings::new(self.config.slots.greetings());
         while let Some(accepted) = self.accept(listener.accept()).await {
             match accepted {
@@ -231,6 +248,7 @@ impl Endpoint {
                     // fails the connection is about to fail as well.
                     let _ = stream.set_nodelay(true);
                     let _ = keep_alive(&stream);
+                    let stream = wrap(stream);
                     tokio::task::spawn_local(self.serve_from(stream, Rc::clone(&greetings)));
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -263,6 +281,11 @@ impl Endpoint {
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
         }
+    }
+
+    /// Its settings.
+    pub const fn config(&self) -> &Config {
+        &self.config
     }
 
     /// What a [`crate::Watchdog`] looks at.
@@ -414,21 +437,31 @@ impl Endpoint {
     }
 
     /// Decides on a peer that has sent its greeting.
+    pub(crate) fn decide(&self, applicant: &Applicant<'_>) -> Decision {
+        if self.closing.get().is_some() {
+            let text = "the endpoint is being shut down".to_owned();
+            return Decision::Now(Err((Code::SessionClosed, text)));
+        }
+        self.config.authenticator.decide(applicant)
+    }
+
+    /// A peer was decided on: if it is admitted, it takes a slot.
     pub(crate) fn admit(
         &self,
         session: &Rc<Session>,
         greeting: Greeting,
+        decision: Admission,
     ) -> Result<(), (Code, String)> {
-        if self.closing.get().is_some() {
-            return Err((Code::SessionClosed, "the endpoint is being shut down".to_owned()));
-        }
-        self.config.authenticator.admit(&greeting, &session.peer)?;
+        let admitted = decision?;
         self.reclaim();
         let rank = if greeting.wants_admin { Rank::Admin } else { Rank::Session };
-        let slot = self.config.slots.take(rank, &session.peer);
+        let peer = &session.peer;
+        let slot = self.config.slots.take(rank, peer, &admitted.identity);
         let slot = slot.map_err(|full| (Code::ResourceLimitReached, full.text().to_owned()))?;
-        self.config.observer.opened(session.id, &greeting.label, &session.peer);
-        session.become_member(greeting, slot, self.clock.now());
+        let counter = self.config.access.limits.counter(peer, &admitted.identity);
+        let label = greeting.label.clone();
+        session.become_member(greeting, admitted, counter, slot, self.clock.now());
+        self.config.observer.opened(&label, &session.caller().0);
         self.count(|counters| counters.admitted += 1);
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::stream::AddressKey;
+use sekisho_service::AddressKey;
 
 /// One address has at most so much of a listener's places.
 const ADDRESS_SHARE: usize = 4;

@@ -43,7 +43,9 @@ mod stream;
 mod watchdog;
 mod working;
 
-pub use admission::{Authenticator, OwnUser, SessionSlots};
+pub use admission::{
+    Admission, Admitted, Applicant, Authenticator, Decision, OwnUser, SessionSlots,
+};
 pub use client::{Call, Client};
 pub use connection::Connection;
 pub use core::{CallError, Options};
@@ -56,9 +58,10 @@ pub use watchdog::{Heartbeat, StuckTurn, Watchdog};
 
 pub use sekisho_lifecycle::stay::Bug;
 pub use sekisho_lifecycle::{Budget, CloseReason, Manner, RequestId};
-pub use sekisho_native::{Greeting, Policy};
+pub use sekisho_native::{Greeting, Policy, Secret};
 pub use sekisho_service::{
     AcquireError, Answer, AnswerError, BlockingWork, BodyLost, BodyStream, Caller, Channel, Code,
-    DuplicateService, Held, HttpHead, OverBudget, Peer, Request, Response, Service, Services, Work,
+    ControlAccess, DuplicateService, Held, HttpHead, Identity, IdentityMatch, OverBudget, Peer,
+    Permissions, Request, RequestLimits, Response, Service, ServiceAccess, Services, Work,
     WriteError, service_fn,
 };

@@ -5,18 +5,23 @@ use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{CloseReason, RequestId};
 use sekisho_native::Code;
 
-use sekisho_service::Peer;
+use sekisho_service::{Caller, Peer};
 
 /// Hears what happens. It is called from within a session's turn and must not block.
 pub trait Observer {
     /// A session was admitted.
-    fn opened(&self, session: u64, label: &str, peer: &Peer) {
-        let _ = (session, label, peer);
+    fn opened(&self, label: &str, caller: &Caller) {
+        let _ = (label, caller);
     }
 
     /// A peer was not admitted, for this reason.
     fn refused(&self, session: u64, peer: &Peer, code: Code, text: &str) {
         let _ = (session, peer, code, text);
+    }
+
+    /// A caller was refused a request, for this reason.
+    fn denied(&self, caller: &Caller, service: &str, code: Code, text: &str) {
+        let _ = (caller, service, code, text);
     }
 
     /// A connection has ended, admitted as a session or not.

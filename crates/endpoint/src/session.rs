@@ -11,11 +11,12 @@ use std::time::Duration;
 use sekisho_lifecycle::{Cancel, Cause, Deadline, Engine, Manner, Moment, Request, RequestId};
 use sekisho_native::{Greeting, Scratch, Server};
 use sekisho_service::{
-    AcquireError, AnswerError, Caller, Code, Peer, ResponseSink, SessionMemory, WriteError, Written,
+    AcquireError, AnswerError, Caller, Code, Identity, Peer, RequestCounter, ResponseSink,
+    SessionMemory, WriteError, Written,
 };
 use tokio::net::UnixStream;
 
-use crate::admission::SlotGuard;
+use crate::admission::{Admitted, SlotGuard};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
@@ -66,7 +67,10 @@ pub(crate) struct Member {
     pub(crate) application: String,
     /// The same for services.
     pub(crate) caller: Rc<Caller>,
+    /// What its requests count against.
+    pub(crate) counter: RequestCounter,
     pub(crate) since: Moment,
+    is_admin: bool,
     /// Gone with the connection and the last answer.
     slot: Option<SlotGuard>,
 }
@@ -84,6 +88,8 @@ pub struct SessionInfo {
     pub is_admin: bool,
     /// The peer.
     pub peer: Peer,
+    /// Who it is.
+    pub identity: Identity,
     /// How long it has been here.
     pub age: Duration,
     /// Where it stands.
@@ -176,13 +182,13 @@ impl Session {
         self.turn.note(self.clock.now());
     }
 
-    /// The caller, as its requests name it.
-    pub(crate) fn caller(&self) -> Rc<Caller> {
+    /// The caller, as its requests name it, and what they count against.
+    pub(crate) fn caller(&self) -> (Rc<Caller>, RequestCounter) {
         let state = self.state.borrow();
-        let member = state.member.as_ref().map(|member| Rc::clone(&member.caller));
-        member.unwrap_or_else(|| {
-            Rc::new(Caller { session: self.id, peer: self.peer, is_admin: false })
-        })
+        let of = |member: &Member| (Rc::clone(&member.caller), member.counter.clone());
+        // Requests come from sessions that are admitted.
+        let nobody = || (Rc::new(Caller::unproved(self.id, self.peer)), RequestCounter::default());
+        state.member.as_ref().map_or_else(nobody, of)
     }
 
     /// Something is done with the engine, by a handler or an operator; the connection takes it from there.
@@ -225,16 +231,22 @@ impl Session {
         }
     }
 
-    pub(crate) fn become_member(&self, greeting: Greeting, slot: SlotGuard, now: Moment) {
+    pub(crate) fn become_member(
+        &self,
+        greeting: Greeting,
+        admitted: Admitted,
+        counter: RequestCounter,
+        slot: SlotGuard,
+        now: Moment,
+    ) {
+        let Admitted { identity, control } = admitted;
         self.state.borrow_mut().member = Some(Member {
             label: greeting.label,
             application: greeting.application,
-            caller: Rc::new(Caller {
-                session: self.id,
-                peer: self.peer,
-                is_admin: greeting.wants_admin,
-            }),
+            caller: Rc::new(Caller { session: self.id, peer: self.peer, identity, control }),
+            counter,
             since: now,
+            is_admin: greeting.wants_admin,
             slot: Some(slot),
         });
     }
@@ -263,8 +275,9 @@ impl Session {
             id: self.id,
             label: member.label.clone(),
             application: member.application.clone(),
-            is_admin: member.caller.is_admin,
+            is_admin: member.is_admin,
             peer: self.peer,
+            identity: member.caller.identity.clone(),
             age: now.since(member.since),
             state: stay.session(),
             asked: stay.asked(),

@@ -2,38 +2,13 @@
 //! are here; the loopback has its own file; rings in shared memory are one more implementation.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use sekisho_service::Peer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-
-/// The key of limits by address: an IPv4 address, an IPv6 network of 64 bits, a local user.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum AddressKey {
-    V4(Ipv4Addr),
-    V6([u16; 4]),
-    User(u32),
-}
-
-impl AddressKey {
-    /// That of a peer, where it has one.
-    pub(crate) fn of(peer: &Peer) -> Option<Self> {
-        match peer {
-            Peer::Tcp(address) => Some(match address.ip().to_canonical() {
-                IpAddr::V4(address) => Self::V4(address),
-                IpAddr::V6(address) => {
-                    let [a, b, c, d, ..] = address.segments();
-                    Self::V6([a, b, c, d])
-                }
-            }),
-            Peer::Local { uid, .. } => Some(Self::User(*uid)),
-            Peer::Loopback | Peer::Unknown => None,
-        }
-    }
-}
 
 /// A connected transport. The engine takes any cut of the bytes, so whatever is there may be given.
 pub trait Stream: Unpin {
@@ -47,6 +22,11 @@ pub trait Stream: Unpin {
     fn reset_on_close(&mut self) {}
     /// The peer.
     fn peer(&self) -> Peer;
+    /// The subject of the peer's certificate, where it has shown one and that was verified. It is asked for when the
+    /// peer's greeting has come. An error is why the peer is refused.
+    fn certificate(&self) -> Result<Option<Arc<str>>, String> {
+        Ok(None)
+    }
 }
 
 macro_rules! stream_of {

@@ -10,6 +10,7 @@ mod form;
 
 use std::fmt;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,9 +20,11 @@ use std::time::Duration;
 use sekisho_http::{Method, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
+use sekisho_route::{ClientVerdict, ConnectionFacts};
 use sekisho_service::{
-    Answer, BodyFeed, Caller, Code, Held, HttpHead, OverBudget, Peer, Request, Response,
-    SMALL_BODY_BYTES, Service, Services, SessionMemory, body_stream,
+    Answer, BodyFeed, Caller, Code, ControlAccess, Held, HttpHead, Identity, OverBudget, Peer,
+    Request, RequestPermit, Response, SMALL_BODY_BYTES, Service, Services, SessionMemory,
+    body_stream,
 };
 
 use crate::memory;
@@ -44,13 +47,19 @@ pub struct Call<'a> {
     pub request: &'a sekisho_route::Request<'a>,
     /// Whether a body follows its head.
     pub has_body: bool,
+    /// Who calls.
+    pub caller: &'a Rc<Caller>,
     /// The time.
     pub now: Moment,
 }
 
-/// Calls a service, or prepares the call for when the body is there.
-pub fn start(call: &Call<'_>) -> Result<Box<dyn Task>, Status> {
-    let Call { services, name, request, has_body, now } = *call;
+/// Calls a service, or prepares the call for when the body is there. A caller that may not call it, or not now, gets
+/// that for its answer.
+pub fn start(
+    call: &Call<'_>,
+    admitted: Result<RequestPermit, (Code, String)>,
+) -> Result<Box<dyn Task>, Status> {
+    let Call { services, name, request, has_body, caller, now } = *call;
     let number = services.number(name).ok_or(Status::SERVICE_UNAVAILABLE)?;
     let service = services.find(number).ok_or(Status::SERVICE_UNAVAILABLE)?;
     let head = request.head;
@@ -59,8 +68,6 @@ pub fn start(call: &Call<'_>) -> Result<Box<dyn Task>, Status> {
     let own = SessionMemory::new(native, CALL_BYTES_MAX.min(native.limit() / 2));
     let http_call = HttpCall::new(form, own);
     let facts = request.connection;
-    let peer = facts.remote.map_or(Peer::Unknown, Peer::Tcp);
-    let caller = Rc::new(Caller { session: facts.id, peer, is_admin: false });
     let mut http = HttpHead {
         method: head.method_name().to_vec(),
         target: head.target().to_vec(),
@@ -72,14 +79,22 @@ pub fn start(call: &Call<'_>) -> Result<Box<dyn Task>, Status> {
     let mut task = ServiceTask {
         call: http_call,
         service,
-        waiting: Some((caller, id, number, http)),
+        waiting: Some((Rc::clone(caller), id, number, http)),
         body: Body::Gathered { bytes: Vec::new(), held: None },
+        permit: None,
         work: None,
         stage: Stage::New,
         is_head: head.method() == Method::Head,
         by,
         is_late: false,
     };
+    match admitted {
+        Ok(permit) => task.permit = Some(permit),
+        Err((code, text)) => {
+            task.refuse(code, &text);
+            return Ok(Box::new(task));
+        }
+    }
     if task.service.takes_stream() {
         let (feed, stream) = body_stream();
         if !has_body {
@@ -93,6 +108,25 @@ pub fn start(call: &Call<'_>) -> Result<Box<dyn Task>, Status> {
     Ok(Box::new(task))
 }
 
+/// Who makes a request: the user whose password was right, the subject of a verified certificate, or an address.
+pub fn caller_of(
+    facts: &ConnectionFacts,
+    user: Option<&[u8]>,
+    client: Option<SocketAddr>,
+) -> Caller {
+    let peer = client.map_or(Peer::Unknown, Peer::Tcp);
+    let certificate = facts.tls.as_ref().and_then(|tls| tls.client.as_deref());
+    let certificate = certificate.filter(|it| it.result == ClientVerdict::Valid);
+    let identity = if let Some(user) = user {
+        Identity::User(String::from_utf8_lossy(user).into())
+    } else if let Some(certificate) = certificate {
+        Identity::Certificate(certificate.subject.as_str().into())
+    } else {
+        Identity::Anonymous
+    };
+    Caller { session: facts.id, peer, identity, control: ControlAccess::None }
+}
+
 /// A call at work.
 struct ServiceTask {
     call: Rc<HttpCall>,
@@ -100,6 +134,8 @@ struct ServiceTask {
     /// What the request is made of, until the service is called.
     waiting: Option<(Rc<Caller>, RequestId, u32, HttpHead)>,
     body: Body,
+    /// It counts as running, once the service has it for as long as that holds it.
+    permit: Option<RequestPermit>,
     work: Option<Pin<Box<dyn Future<Output = ()>>>>,
     stage: Stage,
     is_head: bool,
@@ -129,6 +165,13 @@ enum Stage {
 }
 
 impl ServiceTask {
+    /// The service is not called: this is the answer.
+    fn refuse(&mut self, code: Code, text: &str) {
+        self.body = Body::Over;
+        self.waiting = None;
+        self.call.fail(code, text);
+    }
+
     /// Calls the service.
     fn begin(
         &mut self,
@@ -146,7 +189,8 @@ impl ServiceTask {
         if let Some(stream) = stream {
             request = request.with_stream(stream);
         }
-        let response = Response::new(Rc::<HttpCall>::clone(&self.call), id, held);
+        let permit = self.permit.take().unwrap_or_default();
+        let response = Response::counted(Rc::<HttpCall>::clone(&self.call), id, held, permit);
         let service = Rc::clone(&self.service);
         // A service that panics has dropped its handles, which is an answer (L32).
         if let Ok(work) = catch_unwind(AssertUnwindSafe(|| service.call(request, response))) {
@@ -201,9 +245,7 @@ impl Task for ServiceTask {
                 if hold(&self.call, held, body.len(), bytes.len()).is_ok() {
                     body.extend_from_slice(bytes);
                 } else {
-                    self.body = Body::Over;
-                    self.waiting = None;
-                    self.call.fail(Code::ResourceLimitReached, &OverBudget.to_string());
+                    self.refuse(Code::ResourceLimitReached, &OverBudget.to_string());
                 }
                 bytes.len()
             }

@@ -171,6 +171,32 @@ impl Drop for Waiting {
     }
 }
 
+/// Checks a password when its turn has come; `None` when too many wait already.
+pub fn check_password(
+    hashers: &Arc<Hashers>,
+    question: PasswordQuery,
+    remote: Option<IpAddr>,
+    now: Moment,
+) -> Option<impl Future<Output = Result<Worked, JoinError>> + use<>> {
+    let address = remote.map(Address::from);
+    let user = question.user().to_vec();
+    let turn = hashers.enter(address, &user, now)?;
+    let hashers = Arc::clone(hashers);
+    Some(async move {
+        let permit = turn.come().await;
+        let worked = spawn_blocking(move || {
+            let worked = question.work();
+            drop(permit);
+            worked
+        })
+        .await?;
+        if worked.is_right() {
+            hashers.queue().remembered.keep(address, &user, now);
+        }
+        Ok(worked)
+    })
+}
+
 /// What answering a question needs of the worker around it.
 pub trait PasswordContext: fmt::Debug {
     /// Remembers what came of it.
@@ -185,9 +211,6 @@ pub struct PasswordTask {
     work: Pin<Box<dyn Future<Output = Result<Worked, JoinError>>>>,
     until: Moment,
     is_cancelled: bool,
-    hashers: Arc<Hashers>,
-    address: Option<Address>,
-    user: Vec<u8>,
 }
 
 impl fmt::Debug for PasswordTask {
@@ -205,24 +228,12 @@ impl PasswordTask {
         context: Rc<dyn PasswordContext>,
         now: Moment,
     ) -> Result<Box<dyn Task>, Status> {
-        let address = remote.map(Address::from);
-        let user = question.user().to_vec();
-        let Some(turn) = hashers.enter(address, &user, now) else {
+        let Some(work) = check_password(hashers, question, remote, now) else {
             context.report(Level::Error, format_args!("too many password checks are waiting"));
             return Err(Status::SERVICE_UNAVAILABLE);
         };
-        let work = Box::pin(async move {
-            let permit = turn.come().await;
-            spawn_blocking(move || {
-                let worked = question.work();
-                drop(permit);
-                worked
-            })
-            .await
-        });
         let until = now + PASSWORD_LIMIT;
-        let hashers = Arc::clone(hashers);
-        Ok(Box::new(Self { context, work, until, is_cancelled: false, hashers, address, user }))
+        Ok(Box::new(Self { context, work: Box::pin(work), until, is_cancelled: false }))
     }
 }
 
@@ -241,9 +252,6 @@ impl Task for PasswordTask {
         }
         match self.work.as_mut().poll(cx) {
             Poll::Ready(Ok(worked)) => {
-                if worked.is_right() {
-                    self.hashers.queue().remembered.keep(self.address, &self.user, now);
-                }
                 self.context.keep(worked);
                 Poll::Ready(Progress::Again)
             }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sekisho_config::{LocationId, StatusForm};
+use sekisho_config::{Level, LocationId, StatusForm};
 use sekisho_handler::limits::ConnectionPermit;
 use sekisho_handler::listing::Listed;
 use sekisho_handler::password::PasswordQuery;
@@ -21,6 +21,8 @@ use sekisho_route::{
     Action, Census, ConnectionFacts, FileOp, Handover, Request, RouteState, Table, Wait,
     if_range_replaced, media_type,
 };
+
+use sekisho_service::Caller;
 
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
@@ -169,6 +171,8 @@ pub(crate) struct Starting<'a> {
     /// Whether body bytes follow, and how many, if that is known.
     pub(crate) body: (bool, Option<u64>),
     pub(crate) question: Option<PasswordQuery>,
+    /// Who makes it, where it comes from within the process.
+    pub(crate) within: Option<Rc<Caller>>,
     pub(crate) now: Moment,
 }
 
@@ -234,8 +238,18 @@ impl Exchange {
         let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let (accepted, route) = (&accepted, &self.route);
         let worker = &link.worker;
-        let starting =
-            Starting { worker, accepted, request: &request, route, asked, body, question, now };
+        let within = link.protocol.caller().filter(|_| matches!(action, Action::Service));
+        let starting = Starting {
+            worker,
+            accepted,
+            request: &request,
+            route,
+            asked,
+            body,
+            question,
+            within,
+            now,
+        };
         #[cfg(feature = "simulation")]
         let started = starting.simulate(input, action, &mut self.fields, &mut self.outbox.fields);
         #[cfg(not(feature = "simulation"))]
@@ -490,14 +504,22 @@ impl Starting<'_> {
             return Err(Status::INTERNAL_SERVER_ERROR);
         }
         let services = self.worker.services();
-        let call = service::Call {
-            services: &services,
-            name,
-            request,
-            has_body: self.body.0,
-            now: self.now,
-        };
-        service::start(&call)
+        let caller = self.within.clone().unwrap_or_else(|| {
+            let client = route.client(request.connection);
+            Rc::new(service::caller_of(request.connection, route.verified_user(), client))
+        });
+        let access = &self.accepted.bound_site.site.access;
+        let counter = access.limits.counter(&caller.peer, &caller.identity);
+        let admitted = access.admit(name, &caller, &counter);
+        if let Err((code, text)) = &admitted {
+            self.worker.native.count_denied();
+            let message = format_args!("service \"{name}\" denied: {code}, {text}");
+            cgi::HandlerContext::report(&self.context(), Level::Warn, message);
+        }
+        let has_body = self.body.0;
+        let (caller, now) = (&caller, self.now);
+        let call = service::Call { services: &services, name, request, has_body, caller, now };
+        service::start(&call, admitted)
     }
 
     fn pass(&self) -> Result<Box<dyn Task>, Status> {

@@ -2,9 +2,11 @@
 //! `http` for its own handlers, and `control`, which another thread answers. Every worker has one; what they count
 //! together they share.
 
+pub mod gate;
 pub mod http;
 mod log_pace;
 mod logger;
+mod tls;
 pub(crate) mod visit;
 
 use std::cell::{Cell, RefCell};
@@ -14,11 +16,11 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use sekisho_config::ListenAddress;
+use sekisho_config::{ListenAddress, ListenOptions};
 use sekisho_endpoint::remote::{self, RemoteCall};
 use sekisho_endpoint::{
-    Budget, Code, Config, Counters, Endpoint, Greeting, Manner, Peer, Policy, Request, RequestId,
-    Response, Service, Services, SessionInfo, SessionSlots, Work, control, ipc,
+    Budget, Config, Counters, Endpoint, Manner, Policy, Request, RequestId, Response, Service,
+    ServiceAccess, Services, SessionInfo, SessionSlots, Work, control, ipc,
 };
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
@@ -28,11 +30,12 @@ use crate::listen::Listener;
 use crate::site::Site;
 use crate::worker::{ListenerContext, Worker};
 
+pub use gate::{GateRules, Tokens};
 pub use log_pace::LogPace;
 pub use logger::{NativeLog, SessionLogger, shown_peer};
+pub use tls::NativeTls;
 
-/// Decides which peers are admitted.
-pub type Authenticator = Arc<dyn Fn(&Greeting, &Peer) -> Result<(), (Code, String)> + Send + Sync>;
+use gate::Gate;
 
 /// What native sessions may do, the same for every worker. Sessions go on as long as their rules stay the same.
 pub struct NativeRules {
@@ -44,8 +47,10 @@ pub struct NativeRules {
     pub budget: Arc<Budget>,
     /// What one of them may hold.
     pub session_bytes_max: usize,
-    /// Which peers are admitted.
-    pub authenticator: Authenticator,
+    /// Which peers are admitted, and who they are.
+    pub gate: GateRules,
+    /// What callers may do, and how much of it at once.
+    pub access: ServiceAccess,
     /// The names of the services that are offered.
     pub services: Vec<String>,
     /// The addresses that callers other than operators reach by `http`.
@@ -105,6 +110,11 @@ impl Native {
         self.endpoints.borrow().iter().map(|endpoint| endpoint.connections()).sum()
     }
 
+    /// A caller was refused a service over HTTP.
+    pub(crate) fn count_denied(&self) {
+        self.past.set(self.past.get().plus(Counters { denied: 1, ..Counters::default() }));
+    }
+
     /// What happened so far.
     pub(crate) fn counters(&self) -> Counters {
         let endpoints = self.endpoints.borrow();
@@ -162,17 +172,26 @@ impl Worker {
         let mut accepting = Vec::new();
         for Listener { address, socket, .. } in listeners {
             let endpoint = Rc::clone(&endpoint);
-            let is_ipc = listens.iter().any(|(other, options)| *other == address && options.ipc);
+            let is = |has: &dyn Fn(&ListenOptions) -> bool| {
+                listens.iter().any(|(other, options)| *other == address && has(options))
+            };
             // A socket that cannot be registered with the runtime is skipped; that does not happen in
             // practice.
-            let task = match address {
+            let task = match &address {
                 // No `listen` of an endpoint says so.
                 ListenAddress::Udp(_) => continue,
-                ListenAddress::Tcp(_) => TcpListener::from_std(socket.into())
-                    .map(|listener| tokio::task::spawn_local(endpoint.listen_tcp(listener))),
+                ListenAddress::Tcp(_) => {
+                    let tls = site.native_tls.clone().filter(|_| is(&|options| options.tls));
+                    TcpListener::from_std(socket.into()).map(|listener| match tls {
+                        Some(tls) => tokio::task::spawn_local(
+                            endpoint.listen_tcp_through(listener, move |tcp| tls.accept(tcp)),
+                        ),
+                        None => tokio::task::spawn_local(endpoint.listen_tcp(listener)),
+                    })
+                }
                 // Every process that can open the socket may begin; the authenticator decides which may
                 // control, as everywhere.
-                ListenAddress::Unix(_) if is_ipc => {
+                ListenAddress::Unix(_) if is(&|options| options.ipc) => {
                     let config = ipc::Config { access: ipc::Access::Anybody, ..Default::default() };
                     UnixListener::from_std(socket.into()).map(|listener| {
                         tokio::task::spawn_local(endpoint.listen_ipc(listener, config))
@@ -193,9 +212,8 @@ impl Worker {
             slots: Arc::clone(&rules.slots),
             budget: Arc::clone(&rules.budget),
             session_bytes_max: rules.session_bytes_max,
-            authenticator: Rc::new(move |greeting: &Greeting, peer: &Peer| {
-                (own.authenticator)(greeting, peer)
-            }),
+            authenticator: Rc::new(Gate { rules: own, worker: Rc::downgrade(self) }),
+            access: rules.access.clone(),
             observer: Rc::new(SessionLogger::new(logger::WorkerLog(Rc::downgrade(self)))),
             ids: Arc::clone(&self.shared.connections),
         }

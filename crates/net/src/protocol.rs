@@ -12,6 +12,7 @@ use sekisho_http::{Fields, Policy, Refusal, Response, Scratch, Sends, Status};
 use sekisho_http1::{Event as Http1Event, Http1};
 use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Deadline, Engine, Moment, Stage, Step};
+use sekisho_service::Caller;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -123,6 +124,14 @@ impl Protocol {
     /// HTTP/2, for a connection that was accepted then.
     pub(crate) fn http2(policies: &Policies, accepted: Moment) -> Self {
         Self::Http2(Box::new(Http2Connection::new(&policies.http2, accepted)))
+    }
+
+    /// Who makes the requests, where that is known beforehand: they come from within the process.
+    pub(crate) fn caller(&self) -> Option<Rc<Caller>> {
+        match self {
+            Self::Internal(engine) => engine.caller(),
+            _ => None,
+        }
     }
 
     /// A request from within the process.

@@ -16,9 +16,10 @@ use sekisho_handler::storage::Credentials;
 use sekisho_handler::upstream::{Cache, Checks, Group, Groups, UpstreamTlsConfigs};
 use sekisho_log::{Buffering, ErrorLogger, Logs, Sink};
 use sekisho_route::{AddressDatabase, LineFormat, Machine, Table};
+use sekisho_service::ServiceAccess;
 
 use crate::log_files;
-use crate::native::NativeRules;
+use crate::native::{NativeRules, NativeTls};
 use crate::protocol::Policies;
 use crate::tls::{self, InUse, ServerTls, Staple, TlsProblem};
 
@@ -62,6 +63,10 @@ pub struct Site {
     pub memory_bytes: u64,
     /// What native sessions may do, if there is an `endpoint` with addresses.
     pub native: Option<Arc<NativeRules>>,
+    /// What callers of services may do, whatever the protocol.
+    pub access: ServiceAccess,
+    /// TLS of the native endpoint, where an address has it.
+    pub native_tls: Option<Arc<NativeTls>>,
 }
 
 impl Site {
@@ -133,6 +138,11 @@ impl Site {
         let checks = Arc::new(Checks::new(&http.health_checks, &groups, &upstream_tls));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         let tls = tls::load(&config, serial).map_err(OpenError::Tls)?;
+        let native_tls = if is_stream {
+            None
+        } else {
+            tls::load_native(&config, serial).map_err(OpenError::Tls)?
+        };
         let databases = databases(&config)?;
         let table = Table::new(config).with_machine(machine).with_databases(databases);
         let table = Arc::new(table);
@@ -156,6 +166,8 @@ impl Site {
             log_files: Mutex::default(),
             memory_bytes: 0,
             native: None,
+            access: ServiceAccess::default(),
+            native_tls,
         })
     }
 

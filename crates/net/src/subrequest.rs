@@ -280,6 +280,8 @@ impl Subrequest {
             asked,
             body,
             question: decided.question,
+            // Services are called by requests alone.
+            within: None,
             now,
         };
         match starting.start(decided.action, &mut self.fields, &mut out.fields) {

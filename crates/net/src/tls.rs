@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::crypto::SupportedKxGroup;
+use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 use sekisho_config::{Config, Resolver, Server, ServerId, Template};
@@ -26,10 +27,12 @@ use sekisho_handler::key_pair::ComputedPair;
 use sekisho_handler::upstream::{UpstreamTlsConfigs, UpstreamTlsProblem};
 use sekisho_http::Head;
 use sekisho_route::{
-    ConnectionFacts, Offered, Request, RequestIdSeed, RouteState, TlsFacts, WallTime, expand,
+    ClientCertificate, ConnectionFacts, Offered, Request, RequestIdSeed, RouteState, TlsFacts,
+    WallTime, expand,
 };
 
 use crate::clock::unix_time;
+use crate::native::NativeTls;
 use crate::site::{OpenError, Site};
 use acme::ALPN_ACME;
 use certificate::Certificate;
@@ -82,6 +85,11 @@ pub fn check(config: &Config) -> Vec<TlsProblem> {
                 problems.push(problem);
             }
         }
+    }
+    if let Some(tls) = &config.main.endpoint.tls {
+        let mut found = Vec::new();
+        let loaded = load::endpoint(tls, &mut found);
+        problems.extend(found.into_iter().chain(loaded.err()));
     }
     for block in config.blocks() {
         if let Err(problem) = UpstreamTlsConfigs::load(block) {
@@ -218,6 +226,16 @@ pub(crate) fn load(
     secured_servers(config).into_iter().enumerate().map(one).collect()
 }
 
+/// Makes that of the native endpoint ready, where an address of it has TLS.
+pub(crate) fn load_native(
+    config: &Config,
+    serial: u64,
+) -> Result<Option<Arc<NativeTls>>, TlsProblem> {
+    let Some(tls) = &config.main.endpoint.tls else { return Ok(None) };
+    let server = ServerTls { serial, ..load::endpoint(tls, &mut Vec::new())? };
+    Ok(Some(Arc::new(NativeTls { server, verify: tls.verify })))
+}
+
 /// Chooses a server by the name that a client asks for.
 #[derive(Debug)]
 pub struct Chooser {
@@ -274,6 +292,14 @@ impl Chooser {
 }
 
 impl ServerTls {
+    /// What is to be thought of a client's certificates; `None` where it has sent none, or was not asked.
+    pub(crate) fn judge(
+        &self,
+        chain: Option<&[CertificateDer<'static>]>,
+    ) -> Option<Box<ClientCertificate>> {
+        self.client.as_ref()?.judge(chain)
+    }
+
     /// What a handshake came to, or comes to where early data is there before its end.
     pub(crate) fn facts(&self, keys: &UnbufferedServerConnection, hello: Hello) -> TlsFacts {
         let alpn = match keys.alpn_protocol() {

@@ -72,8 +72,7 @@ mod tests {
     fn real_ip(is_recursive: bool) -> RealIp {
         let ten = AddressMatch::V4 { address: 10 << 24, mask: 0xff00_0000 };
         let source = RealIpSource::Field(Arc::from(&b"x-forwarded-for"[..]));
-        let from = [ten, AddressMatch::Unix].into();
-        RealIp { from, hosts: Arc::default(), source, is_recursive }
+        RealIp::new([ten, AddressMatch::Unix].into(), source, is_recursive)
     }
 
     fn found(is_recursive: bool, peer: Option<&str>, lines: &[&str]) -> String {

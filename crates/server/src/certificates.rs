@@ -4,6 +4,8 @@
 mod acme;
 mod ocsp;
 mod schedule;
+mod seal;
+mod shared;
 mod state;
 mod web;
 
@@ -12,15 +14,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use sekisho_config::{AcmeCertificate, Config};
+use sekisho_config::{AcmeCertificate, Config, Level};
 use sekisho_net::Site;
 use sekisho_net::tls::Staple;
 use sekisho_net::tls::acme::identity;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use self::shared::Shared;
 pub(crate) use self::state::make_folder;
-pub(crate) use self::web::roots;
 use crate::Problem;
 use crate::background::{Background, Context, Work};
 use crate::user::Identity;
@@ -80,12 +82,43 @@ async fn run(mut context: Context) {
     let mut stapling: Vec<(Arc<Staple>, JoinHandle<()>)> = Vec::new();
     let turns = Arc::new(Semaphore::new(ocsp::REQUESTS_MAX));
     let mut running: HashMap<String, (AcmeCertificate, JoinHandle<()>)> = HashMap::new();
-    let accounts = Arc::new(acme::Accounts::default());
+    let mut accounts = Arc::new(acme::Accounts::default());
+    let mut sharing: Option<(Arc<Shared>, JoinHandle<()>)> = None;
     loop {
         let site = Arc::clone(&context.sites.borrow_and_update());
-        let wanted: Vec<AcmeCertificate> = orders(site.config()).into_iter().cloned().collect();
+        let mut wanted: Vec<AcmeCertificate> = orders(site.config()).into_iter().cloned().collect();
         let staples = site.staples();
+        let store = site.config().http.acme_store.clone();
         drop(site);
+        let is_other = sharing.as_ref().map(|(shared, _)| &shared.configured) != store.as_ref();
+        if is_other {
+            for (_, task) in running.drain().map(|(_, one)| one) {
+                task.abort();
+            }
+            if let Some((_, follower)) = sharing.take() {
+                follower.abort();
+            }
+            accounts = Arc::default();
+        }
+        if let Some(store) = store.filter(|_| sharing.is_none() && !wanted.is_empty()) {
+            match Shared::new(&store, context.clone()) {
+                Ok(shared) => {
+                    let shared = Arc::new(shared);
+                    let follower = tokio::spawn(Arc::clone(&shared).follow());
+                    sharing = Some((shared, follower));
+                }
+                Err(why) => {
+                    // Without the key nothing in the store can be read; each server alone would order too much.
+                    let message = format!("no certificate is ordered: \"acme_store\": {why}");
+                    context.log(Level::Error, &message);
+                    wanted.clear();
+                }
+            }
+        }
+        let shared = sharing.as_ref().map(|(shared, _)| Arc::clone(shared));
+        if let Some(shared) = &shared {
+            shared.want(&wanted);
+        }
         stapling.retain(|(known, task)| {
             let is_wanted = staples.iter().any(|wanted| Arc::ptr_eq(wanted, known));
             if !is_wanted {
@@ -108,7 +141,8 @@ async fn run(mut context: Context) {
         });
         for one in wanted {
             running.entry(identity(&one)).or_insert_with(|| {
-                let keeping = acme::keep(one.clone(), Arc::clone(&accounts), context.clone());
+                let (accounts, shared) = (Arc::clone(&accounts), shared.clone());
+                let keeping = acme::keep(one.clone(), accounts, shared, context.clone());
                 (one, tokio::spawn(keeping))
             });
         }

@@ -7,11 +7,11 @@
 
 mod control;
 mod host;
+mod identities;
 mod memory;
 mod memory_guard;
 mod metrics;
 mod nodes;
-mod operators;
 mod overview;
 mod rules;
 mod status;
@@ -34,7 +34,7 @@ use crate::local_socket::{LocalSockets, SocketFile};
 use crate::reload::ReloadResult;
 use crate::{Problem, privilege};
 
-pub(crate) use operators::Operators;
+pub(crate) use identities::{Identities, IdentityProblem};
 pub(crate) use rules::Rules;
 
 /// How long the thread may take to end its sessions when the process ends.

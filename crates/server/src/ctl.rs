@@ -11,6 +11,7 @@ mod metrics;
 mod session;
 pub(crate) mod show;
 pub(crate) mod status;
+mod tls;
 mod top;
 
 use std::io::{ErrorKind, Write};
@@ -25,7 +26,7 @@ use sekisho_endpoint::{CallError, Code, control};
 use crate::Problem;
 use cluster::Step;
 pub(crate) use metrics::prometheus;
-use session::{Scope, Server};
+use session::{Credential, Scope, Server};
 
 /// How often `--watch` looks.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -60,6 +61,21 @@ pub(crate) struct Target {
     /// Send the content of this file as credential (`credential_file` of the server)
     #[arg(long, value_name = "FILE", global = true)]
     credential_file: Option<PathBuf>,
+    /// The credential is the password of this user (`password_file` of the server)
+    #[arg(long, value_name = "NAME", global = true, requires = "credential_file")]
+    user: Option<String>,
+    /// Speak TLS (`listen … ssl`) with a server whose certificate is from this authority (PEM)
+    #[arg(long, value_name = "FILE", global = true, requires = "socket")]
+    cacert: Option<PathBuf>,
+    /// The name in the server's certificate, if that is not the address
+    #[arg(long, value_name = "NAME", global = true, requires = "cacert")]
+    servername: Option<String>,
+    /// A client certificate (PEM), with its key unless --key is given
+    #[arg(long, value_name = "FILE", global = true, requires = "cacert")]
+    cert: Option<PathBuf>,
+    /// The key of the client certificate (PEM)
+    #[arg(long, value_name = "FILE", global = true, requires = "cert")]
+    key: Option<PathBuf>,
     /// The node of the server's cluster that is meant; the server asks it
     #[arg(long, value_name = "NAME", global = true)]
     node: Option<String>,
@@ -216,10 +232,11 @@ impl Failure {
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Failed { code: Code::PermissionError, text }
-            | CallError::Ended { code: Some(Code::PermissionError), text } => {
-                Self::NotAllowed(text)
-            }
+            CallError::Failed { code: Code::PermissionError | Code::AuthenticationError, text }
+            | CallError::Ended {
+                code: Some(Code::PermissionError | Code::AuthenticationError),
+                text,
+            } => Self::NotAllowed(text),
             CallError::Transport(why)
                 if matches!(why.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
             {
@@ -259,7 +276,7 @@ pub(crate) fn run(ctl: &Ctl) -> ExitCode {
 /// Asks a process for a reload; `None` when it cannot be asked.
 pub(crate) fn reload(pid: u32) -> Result<Option<CommandResult>, Problem> {
     let result = connect::control_socket(pid).and_then(|socket| {
-        let mut server = Server::connect(socket, Vec::new(), "reload")?;
+        let mut server = Server::connect(socket, Credential::default(), "reload", true)?;
         server.result(What::Reload(control::Reload {}))
     });
     match result {

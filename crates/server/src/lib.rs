@@ -23,6 +23,7 @@ mod body_folders;
 mod builtin;
 mod certificates;
 mod cli;
+mod client_tls;
 mod control_plane;
 mod ctl;
 mod disk;

@@ -110,7 +110,7 @@ pub(crate) fn open_rest(
     (zones, groups): (&Zones, &Groups),
     shared_pid_file: Option<(PathBuf, File)>,
 ) -> Result<Opened, Problem> {
-    let rules = rules(config)?;
+    let rules = rules(config, None)?;
     let site =
         Site::new(Arc::clone(config), logs, zones, groups, machine()).map_err(Problem::new)?;
     let pid_file = write_pid_file(config, shared_pid_file)?;

@@ -37,6 +37,10 @@ enum Need {
     Reload,
     /// The same: a certificate or a key.
     Certificate,
+    /// The same: tokens of native clients.
+    Token,
+    /// To be read when it changes: passwords of native clients.
+    Password,
 }
 
 impl Need {
@@ -47,7 +51,8 @@ impl Need {
             Self::Serve | Self::Change => format!("requests for \"{path}\" will fail"),
             Self::Log => "the log cannot be opened again".to_owned(),
             Self::Run => "requests that need it will fail".to_owned(),
-            Self::Reload | Self::Certificate => "a reload will fail".to_owned(),
+            Self::Reload | Self::Certificate | Self::Token => "a reload will fail".to_owned(),
+            Self::Password => "no password can be checked".to_owned(),
         }
     }
 
@@ -60,6 +65,8 @@ impl Need {
             Self::Log => &["error_log", "access_log", "cgi_stderr"],
             Self::Run => &["cgi_pass", "cgi_interpreter", "cgi_extension"],
             Self::Reload => &[],
+            Self::Token => &["token_file", "credential_file"],
+            Self::Password => &["password_file"],
             Self::Certificate => &[
                 "ssl_certificate",
                 "ssl_certificate_key",
@@ -151,6 +158,12 @@ fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
     let servers = config.blocks().flat_map(|block| &block.http.servers);
     let certificates = servers.flat_map(|server| server.tls.files());
     all.extend(certificates.map(|path| (Need::Certificate, path.clone())));
+    let endpoint = &config.main.endpoint;
+    let certificates = endpoint.tls.iter().flat_map(|tls| tls.files());
+    all.extend(certificates.map(|path| (Need::Certificate, path.clone())));
+    let tokens = endpoint.token_file.iter().chain(&endpoint.credential_file);
+    all.extend(tokens.map(|path| (Need::Token, path.clone())));
+    all.extend(endpoint.password_file.iter().map(|path| (Need::Password, path.clone())));
     all
 }
 

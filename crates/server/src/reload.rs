@@ -98,7 +98,8 @@ impl Server {
                 .map_err(Problem::new)?;
         crate::opening::make_cache_folders(&config)?;
         site.memory_bytes = heap_bytes().saturating_sub(heap_before);
-        let rules = rules(&config)?;
+        let rules = rules(&config, Some(&self.rules.0))?;
+        site.access = rules.access.clone();
         site.native = rules.for_workers(Some(&self.rules));
         let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;
         let endpoint_sockets = self

@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::certificates::Certificates;
 use crate::cluster::{Cluster, Membership};
-use crate::control_plane::{self, ControlPlane, Operators, Rules};
+use crate::control_plane::{self, ControlPlane, Identities, Rules};
 use crate::handover::{self, Call, Handover, HandoverRequest};
 use crate::opening::{self, Opened};
 use crate::pid_file::PidFile;
@@ -177,6 +177,7 @@ impl Server {
         let (control_plane, cluster) =
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
         site.native = rules.for_workers(None);
+        site.access = rules.access.clone();
         let rules = (rules, site.native.clone());
         let site = Arc::new(site);
         let certificates = Certificates::start(&site, started)?;
@@ -615,11 +616,11 @@ pub(crate) fn heap_bytes() -> u64 {
 }
 
 /// What native sessions may do.
-pub(crate) fn rules(config: &Config) -> Result<Rules, Problem> {
+pub(crate) fn rules(config: &Config, before: Option<&Rules>) -> Result<Rules, Problem> {
     let endpoint = config.main.endpoint.clone();
-    let operators = Operators::new(&endpoint)?;
-    let membership = Membership::new(config)?;
-    Ok(Rules { endpoint, operators, grace: config.main.worker_shutdown_timeout, membership })
+    let identities = Identities::new(&endpoint)?;
+    let rules = Rules::new(endpoint, identities, config.main.worker_shutdown_timeout, before);
+    Ok(Rules { membership: Membership::new(config)?, ..rules })
 }
 
 pub(crate) fn worker_count(config: &Config) -> usize {

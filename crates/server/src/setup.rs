@@ -8,6 +8,7 @@ use sekisho_config::{Config, CredentialSource, Memory, Options, Outcome, Source}
 use sekisho_net::site::OpenError;
 
 use crate::cli::Flags;
+use crate::control_plane::{Identities, IdentityProblem};
 use crate::disk::Disk;
 use crate::{Problem, path_access, sandbox, service_factory, upgrade, writable_programs};
 
@@ -88,6 +89,7 @@ impl Plan {
             outcome.reports.extend(warnings);
         }
         check_tls(&mut outcome);
+        check_identities(&mut outcome);
         check_databases(&mut outcome);
         check_storages(&mut outcome);
         outcome.tree = Tree::default();
@@ -165,6 +167,15 @@ fn check_tls(outcome: &mut Outcome) {
         } else {
             outcome.refuse_for(&[problem.directive], &problem.path, message);
         }
+    }
+}
+
+/// Reads tokens, and looks up the users and groups that rules name.
+fn check_identities(outcome: &mut Outcome) {
+    let Some(config) = &outcome.config else { return };
+    if let Err(problem) = Identities::new(&config.main.endpoint) {
+        let IdentityProblem { directive, word, message } = problem;
+        outcome.refuse_for(&[directive], &word, message);
     }
 }
 

@@ -80,7 +80,7 @@ fn test(plan: &Plan, flags: &Flags) -> Result<ExitCode, Problem> {
     setup::report(&outcome);
     let file = plan.main_file().display();
     // What operators and nodes prove themselves by is in files, too.
-    let rules = outcome.config.as_ref().map(run::rules);
+    let rules = outcome.config.as_ref().map(|config| run::rules(config, None));
     if let Some(Err(problem)) = &rules {
         eprintln!("sekisho: {problem}");
     }

@@ -109,16 +109,11 @@ impl Health {
         let is_away = result.is_err();
         if is_away != std::mem::replace(&mut self.is_away, is_away) {
             let Self { url, purpose, .. } = &self;
-            match result {
-                Err(error) => {
-                    let message = format!("the store {url} of {purpose} is away: {error}");
-                    self.context.log(Level::Error, &message);
-                }
-                Ok(_) => {
-                    let message = format!("the store {url} of {purpose} answers again");
-                    self.context.log(Level::Notice, &message);
-                }
-            }
+            let (level, what) = match result {
+                Err(error) => (Level::Error, format!("is away: {error}")),
+                Ok(_) => (Level::Notice, "answers again".to_owned()),
+            };
+            self.context.log(level, &format!("the store {url} of {purpose} {what}"));
         }
         is_away
     }

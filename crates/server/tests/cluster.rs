@@ -129,7 +129,7 @@ fn sessions_of_all_nodes_are_seen_and_controlled_from_one() {
     ctl_ok(&a, &["--cluster", "session", "cancel", &of_b]);
     eventually("the program's end", LONG, || b.children().is_empty());
     assert_eq!(c.children().len(), 1, "only one request was meant");
-    assert!(b.log("error.log").contains("cancel asked for by"), "{}", b.log("error.log"));
+    assert!(b.log("error.log").contains(" by node:uid 0, pid "), "{}", b.log("error.log"));
 
     let metrics = ctl_ok(&a, &["--cluster", "metrics", "--prometheus"]);
     for node in ["a", "b", "c"] {

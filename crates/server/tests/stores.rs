@@ -4,47 +4,19 @@
 
 mod common;
 
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::store::Store;
 use common::{BINARY, LONG, http};
 use sekisho_testkit::{Background, Client, Server, Signal, Stopwatch, Tree, eventually, have, run};
 
-/// A store at a Unix socket, which can be ended and started again.
-struct Store {
-    tree: Tree,
-    process: Option<Background>,
+trait Nodes {
+    fn node(&self, failure: &str) -> Server;
 }
 
-impl Store {
-    /// `None` without Redis.
-    fn start() -> Option<Self> {
-        have("redis-server").then(|| {
-            let mut store = Self { tree: Tree::new(), process: None };
-            store.run();
-            store
-        })
-    }
-
-    fn socket(&self) -> String {
-        self.tree.path("redis.sock").display().to_string()
-    }
-
-    fn run(&mut self) {
-        let socket = self.socket();
-        let dir = self.tree.dir().display().to_string();
-        let mut command = Command::new("redis-server");
-        command.args(["--port", "0", "--save", "", "--unixsocket", &socket, "--dir", &dir]);
-        self.process = Some(Background::start(command.stdout(Stdio::null())));
-        eventually("Redis", LONG, || {
-            run("redis-cli", &["-s", &socket, "ping"], LONG).stdout.starts_with("PONG")
-        });
-    }
-
-    fn end(&mut self) {
-        self.process = None;
-    }
-
+impl Nodes for Store {
     /// A server whose zones are there.
     fn node(&self, failure: &str) -> Server {
         let store = format!("store=redis+unix://{}", self.socket());
@@ -155,14 +127,10 @@ fn a_reload_loses_no_count() {
     let tree = Tree::new();
     tree.file("root/rate", "here");
     let server = Server::start_in(tree, BINARY, &config);
-    let cli = |arguments: &[&str]| {
-        let socket = store.socket();
-        run("redis-cli", &[&["-s", socket.as_str()], arguments].concat(), LONG).stdout
-    };
     let reloads = || server.log("error.log").matches("reloaded").count() as u64;
     for round in 0..ROUNDS {
         // The store takes its time, and answers within its bound.
-        cli(&["client", "pause", "120"]);
+        store.ask(&["client", "pause", "120"]);
         let mut client = server.connect();
         for _ in 0..EACH {
             assert_eq!(client.get("/rate").status, 200);
@@ -170,7 +138,8 @@ fn a_reload_loses_no_count() {
         server.signal(Signal::HUP);
         eventually("the reload", LONG, || reloads() > round);
     }
-    let excess = || cli(&["hget", "sekisho:req:slow:all", "excess"]).trim().parse().unwrap_or(0);
+    let excess =
+        || store.ask(&["hget", "sekisho:req:slow:all", "excess"]).trim().parse().unwrap_or(0);
     // Less what has run off meanwhile, and the first one, which is free.
     let expected = (ROUNDS * EACH - 1) * 1000;
     eventually("all are counted", LONG, || (expected - 1500..=expected).contains(&excess()));
@@ -213,4 +182,146 @@ fn a_session_is_resumed_with_another_server() {
         ask(&other, &format!("-sess_in {dir}/session")).contains("Reused, TLSv1.3")
     });
     assert!(ask(&one, &format!("-sess_in {dir}/session")).contains("Reused"), "and with itself");
+}
+
+/// Two servers share counts by this store, for keys that lie in different places of it.
+fn assert_counts_together(url: &str) {
+    let config = http(&format!(
+        "limit_req_zone $arg_key zone=few:1m rate=1r/m store={url};
+         server {{ listen 127.0.0.1:{{port}}; root {{root}}; location /rate {{ limit_req zone=few burst=20 nodelay; }} }}"
+    ));
+    let start = || {
+        let tree = Tree::new();
+        tree.file("root/rate", "here");
+        Server::start_in(tree, BINARY, &config)
+    };
+    let (one, other) = (start(), start());
+    for key in ["a", "b", "c", "d"] {
+        let target = format!("/rate?key={key}");
+        let mut client = one.connect();
+        let passed = (0..30).filter(|_| client.get(&target).status == 200).count();
+        assert_eq!(passed, 21, "{}", one.log("error.log"));
+        let (mut client, mut asked) = (other.connect(), 0);
+        eventually("the other one knows", LONG, || {
+            asked += 1;
+            client.get(&target).status == 503
+        });
+        assert!(asked < 20, "{asked} requests passed: {}", other.log("error.log"));
+    }
+    for server in [one, other] {
+        assert!(!server.log("error.log").contains("is away"), "{}", server.log("error.log"));
+    }
+}
+
+/// A program of Redis, and what it is asked with.
+fn redis(tree: &Tree, program: &str, arguments: &[&str]) -> Background {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(tree.dir()).stdout(Stdio::null()).stderr(Stdio::null());
+    Background::start(&mut command)
+}
+
+fn answers(arguments: &[&str]) -> bool {
+    run("redis-cli", &[arguments, &["ping"]].concat(), LONG).stdout.starts_with("PONG")
+}
+
+fn free_ports<const N: usize>() -> [String; N] {
+    // All at once, so that none is given twice. A port of a cluster has another one 10000 above.
+    let listeners: Vec<TcpListener> = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0"))
+        .map(|listener| listener.expect("a port"))
+        .filter(|listener| listener.local_addr().expect("an address").port() < 55_000)
+        .take(N)
+        .collect();
+    std::array::from_fn(|at| listeners[at].local_addr().expect("an address").port().to_string())
+}
+
+#[test]
+fn a_store_may_be_a_cluster() {
+    if !have("redis-server") || !have("redis-cli") {
+        return;
+    }
+    let tree = Tree::new();
+    let ports: [String; 3] = free_ports();
+    let _servers: Vec<Background> = ports
+        .iter()
+        .map(|port| {
+            let file = format!("{port}.conf");
+            let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", &file];
+            let own = ["--port", port, "--bind", "127.0.0.1", "--save", ""];
+            redis(&tree, "redis-server", &[&own[..], &cluster].concat())
+        })
+        .collect();
+    eventually("Redis", LONG, || ports.iter().all(|port| answers(&["-p", port])));
+    let all: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let create = [&["--cluster", "create"], &all[..], &["--cluster-yes"]].concat();
+    run("redis-cli", &create, LONG);
+    eventually("the cluster", LONG, || {
+        ports.iter().all(|port| {
+            let info = run("redis-cli", &["-p", port, "cluster", "info"], LONG).stdout;
+            info.contains("cluster_state:ok")
+        })
+    });
+    assert_counts_together(&format!("redis-cluster://{},{}", all[0], all[1]));
+}
+
+#[test]
+fn a_store_may_be_named_by_sentinels() {
+    if !have("redis-server") || !have("redis-sentinel") {
+        return;
+    }
+    let tree = Tree::new();
+    let [port, sentinel]: [String; 2] = free_ports();
+    let _server =
+        redis(&tree, "redis-server", &["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
+    eventually("Redis", LONG, || answers(&["-p", &port]));
+    tree.file(
+        "sentinel.conf",
+        format!("port {sentinel}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {port} 1\n"),
+    );
+    let _sentinel = redis(&tree, "redis-sentinel", &["sentinel.conf"]);
+    eventually("the sentinel", LONG, || answers(&["-p", &sentinel]));
+    assert_counts_together(&format!("redis-sentinel://127.0.0.1:{sentinel}/main"));
+}
+
+/// `rediss://`: with an authority that is trusted, and with another one.
+#[test]
+fn a_store_is_spoken_to_by_tls() {
+    if !have("redis-server") || !have("openssl") {
+        return;
+    }
+    let tree = Tree::new();
+    let dir = tree.dir().display().to_string();
+    let new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    let make = format!(
+        "set -e; cd {dir}; for name in own other; do {new} -x509 -days 30 -subj /CN=$name -keyout $name.key -out $name.pem; done
+         {new} -subj /CN=store -keyout store.key -out store.csr; echo subjectAltName=IP:127.0.0.1 > store.cnf
+         openssl x509 -req -in store.csr -CA own.pem -CAkey own.key -CAcreateserial -days 30 -extfile store.cnf -out store.pem"
+    );
+    assert_eq!(run("sh", &["-c", &make], LONG).code(), 0);
+    let [port]: [String; 1] = free_ports();
+    let tls = ["--tls-port", &port, "--port", "0", "--tls-auth-clients", "no"];
+    let files = [
+        "--tls-cert-file",
+        "store.pem",
+        "--tls-key-file",
+        "store.key",
+        "--tls-ca-cert-file",
+        "own.pem",
+    ];
+    let own = ["--bind", "127.0.0.1", "--save", "", "--requirepass", "secret"];
+    let _server = redis(&tree, "redis-server", &[&tls[..], &files, &own].concat());
+    let file = format!("{dir}/own.pem");
+    eventually("Redis", LONG, || {
+        answers(&["--tls", "--cacert", &file, "-p", &port, "-a", "secret", "--no-auth-warning"])
+    });
+    assert_counts_together(&format!("rediss://:secret@127.0.0.1:{port}/0?ca={dir}/own.pem"));
+    let config = http(&format!(
+        "limit_req_zone all zone=few:1m rate=1r/m store=rediss://:secret@127.0.0.1:{port}?ca={dir}/other.pem;
+         server {{ listen 127.0.0.1:{{port}}; return 200; limit_req zone=few; }}"
+    ));
+    let server = Server::start_in(Tree::new(), BINARY, &config);
+    eventually("it is refused", LONG, || {
+        let log = server.log("error.log");
+        log.contains("is away: ") && log.contains("certificate") && !log.contains("secret")
+    });
 }

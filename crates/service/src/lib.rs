@@ -8,12 +8,18 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod identity;
+mod limits;
 mod memory;
 mod request;
 mod response;
 mod service;
 
 pub use body::{BODY_ROOM_BYTES, BodyFeed, BodyLost, BodyStream, body_stream};
+pub use identity::{
+    AddressKey, ControlAccess, Identity, IdentityMatch, Permissions, ServiceAccess,
+};
+pub use limits::{RequestCounter, RequestLimits, RequestPermit, TooManyRequests};
 pub use memory::{Held, OverBudget, SMALL_BODY_BYTES, SessionMemory};
 pub use request::{Caller, HttpHead, Peer, Request};
 pub use response::{Channel, Response, ResponseSink};

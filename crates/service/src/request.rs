@@ -7,6 +7,7 @@ use sekisho_http::Fields;
 use sekisho_lifecycle::{Moment, RequestId};
 
 use crate::body::BodyStream;
+use crate::identity::{ControlAccess, Identity};
 
 /// The peer, as far as the transport knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,8 +34,18 @@ pub struct Caller {
     pub session: u64,
     /// The peer.
     pub peer: Peer,
-    /// Whether it may control the server.
-    pub is_admin: bool,
+    /// Who it is, as far as it has proved it.
+    pub identity: Identity,
+    /// What it may do with the service `control`.
+    pub control: ControlAccess,
+}
+
+impl Caller {
+    /// A caller that has proved nothing beyond what its transport knows, and may not control.
+    pub const fn unproved(session: u64, peer: Peer) -> Self {
+        let identity = Identity::of_peer(&peer);
+        Self { session, peer, identity, control: ControlAccess::None }
+    }
 }
 
 /// The head of a request that came by HTTP.
@@ -114,6 +125,11 @@ impl Request {
 
     /// The caller.
     pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// The same, to keep.
+    pub const fn shared_caller(&self) -> &Rc<Caller> {
         &self.caller
     }
 

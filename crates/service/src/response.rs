@@ -11,6 +11,7 @@ use sekisho_lifecycle::{Cancel, RequestId};
 use sekisho_native::Code;
 use sekisho_native::server::{AcquireError, AnswerError, WriteError, Written};
 
+use crate::limits::RequestPermit;
 use crate::memory::{Held, OverBudget, SMALL_BODY_BYTES, SessionMemory};
 
 /// After so many writes that did not have to wait, a producer lets others have their turn.
@@ -61,12 +62,24 @@ struct Call {
     id: RequestId,
     /// The memory of its body; a body that was taken out counts until the request is over.
     _body: Option<Held>,
+    /// It counts as running for as long.
+    _permit: RequestPermit,
 }
 
 impl Response {
     /// The response to a request, whose body is held so.
     pub fn new(sink: Rc<dyn ResponseSink>, id: RequestId, body: Option<Held>) -> Self {
-        Self { call: Rc::new(Call { sink, id, _body: body }) }
+        Self::counted(sink, id, body, RequestPermit::default())
+    }
+
+    /// The same for a request that is counted as running.
+    pub fn counted(
+        sink: Rc<dyn ResponseSink>,
+        id: RequestId,
+        body: Option<Held>,
+        permit: RequestPermit,
+    ) -> Self {
+        Self { call: Rc::new(Call { sink, id, _body: body, _permit: permit }) }
     }
 
     /// Takes memory for this request from the budget of the session and the endpoint, for as long as what is

@@ -152,6 +152,11 @@ impl Services {
         self.by_number.get(&number).map(|(_, service)| Rc::clone(service))
     }
 
+    /// The same, with its name.
+    pub fn find_named(&self, number: u32) -> Option<(&str, Rc<dyn Service>)> {
+        self.by_number.get(&number).map(|(name, service)| (&**name, Rc::clone(service)))
+    }
+
     /// The numbers and names of all of them.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &str)> {
         self.by_number.iter().map(|(number, (name, _))| (*number, &**name))

@@ -1,6 +1,6 @@
 //! Certificates that are ordered and renewed by themselves, as in nginx's own module for it.
 
-use super::{ACME, Context, HTTP, Row, SERVER, active, block, set, silent, warned};
+use super::{ACME, Context, HTTP, Row, SERVER, active, block, nothing, set, silent, warned};
 use crate::level::{AcmeWish, Directive, Fault, Level, Scope};
 use crate::model::{AcmeChallenge, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey};
 
@@ -144,6 +144,14 @@ pub(super) const ROWS: &[Row] = &[
             s.issuer.accepts_terms = true;
             Ok(())
         },
+    ),
+    active(
+        "acme_store",
+        HTTP,
+        "url [key=file]",
+        "",
+        "Where servers share accounts, certificates and the answers to challenges (ours), a Redis or Valkey as for `limit_req_zone`: one of them orders for all. `key` is a file of 32 random bytes or more, by which what lies there is encrypted",
+        nothing,
     ),
     silent("acme_shared_zone", HTTP, "zone", "Workers always share certificates"),
     active(

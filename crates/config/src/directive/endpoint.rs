@@ -1,5 +1,7 @@
 //! The native endpoint: its addresses, its limits, and which clients may control the server through it.
 
+mod identity;
+
 use super::{Context, ENDPOINT, MAIN, Row, active, block, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::listen::addresses;
@@ -20,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "address [option] ...",
         "",
-        "An address for native sessions (ours): `ADDRESS:PORT`, or `unix:PATH` with `mode=0660` for the file and `ipc` for shared memory; `backlog=N`",
+        "An address for native sessions (ours): `ADDRESS:PORT`, or `unix:PATH` with `mode=0660` for the file and `ipc` for shared memory; `ssl` for TLS over TCP; `backlog=N`",
         listen,
     )
     .repeated(),
@@ -62,6 +64,48 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
     active(
+        "token_file",
+        ENDPOINT,
+        "file|off",
+        "off",
+        "Tokens by which clients prove who they are (ours): a line for each, `NAME:TOKEN`, with tokens of at least 16 bytes",
+        |_, d, s| {
+            let file = &d.arg(0).text;
+            s.main.endpoint.token_file = (**file != *b"off").then(|| s.path(file));
+            Ok(())
+        },
+    ),
+    active(
+        "password_file",
+        ENDPOINT,
+        "file|off",
+        "off",
+        "Users and passwords by which native clients prove who they are (ours), as for `auth_basic_user_file`",
+        |_, d, s| {
+            let file = &d.arg(0).text;
+            s.main.endpoint.password_file = (**file != *b"off").then(|| s.path(file));
+            Ok(())
+        },
+    ),
+    active(
+        "allow_identity",
+        ENDPOINT,
+        "who ...",
+        "",
+        "Which clients may begin a native session (ours): `all`, `anonymous`, `identified`, `unix:USER`, `group:GROUP`, `token:NAME`, `user:NAME`, `certificate:SUBJECT`, `address:NETWORK`; without it all",
+        identity::allow,
+    )
+    .repeated(),
+    active(
+        "permit",
+        ENDPOINT,
+        "service [read|full] who ...",
+        "",
+        "Which callers may call a service, by whatever protocol (ours): `who` as for `allow_identity`. A service without it is for all; `control` has `read` (see all, change nothing) and `full`",
+        identity::permit,
+    )
+    .repeated(),
+    active(
         "sessions_max",
         ENDPOINT,
         "number",
@@ -80,6 +124,30 @@ pub(super) const ROWS: &[Row] = &[
             let count = if is_auto { Ok(None) } else { count(d, u32::MAX as usize).map(Some) };
             set(&mut s.main.endpoint.sessions_per_address, count)
         },
+    ),
+    active(
+        "sessions_per_identity",
+        ENDPOINT,
+        "number|off",
+        "off",
+        "The maximum number of sessions of one identity, wherever they come from (ours)",
+        |_, d, s| set(&mut s.main.endpoint.sessions_per_identity, count_or_off(d)),
+    ),
+    active(
+        "requests_per_identity",
+        ENDPOINT,
+        "number|off",
+        "off",
+        "The maximum number of running calls of one identity, over all sessions and protocols (ours)",
+        |_, d, s| set(&mut s.main.endpoint.requests_per_identity, count_or_off(d)),
+    ),
+    active(
+        "requests_per_address",
+        ENDPOINT,
+        "number|off",
+        "off",
+        "The maximum number of running calls of one address, over all sessions and protocols (ours)",
+        |_, d, s| set(&mut s.main.endpoint.requests_per_address, count_or_off(d)),
     ),
     active(
         "admin_sessions",
@@ -176,6 +244,12 @@ fn listen(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fau
                 }
                 options.ipc = true;
             }
+            None if text == "ssl" => {
+                if !matches!(found[..], [ListenAddress::Tcp(_), ..]) {
+                    return Err(Fault::at(word, "\"ssl\" is for TCP"));
+                }
+                options.tls = true;
+            }
             Some(("mode", mode)) => {
                 if !matches!(found[..], [ListenAddress::Unix(_)]) {
                     return Err(Fault::at(word, "\"mode\" is for the file of a Unix socket"));
@@ -188,7 +262,7 @@ fn listen(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fau
                 options.backlog = Some(number.filter(|n| *n > 0).ok_or_else(wrong)?);
             }
             _ => {
-                let known = ["ipc", "mode=", "backlog="];
+                let known = ["ipc", "ssl", "mode=", "backlog="];
                 return Err(wrong().help(did_you_mean(text, known.into_iter())));
             }
         }
@@ -266,6 +340,10 @@ fn count(d: &Directive<'_>, max: usize) -> Result<u32, Fault> {
         return Err(d.invalid(d.arg(0), &format!("must be from 1 to {max}")));
     }
     Ok(count as u32)
+}
+
+fn count_or_off(d: &Directive<'_>) -> Result<Option<u32>, Fault> {
+    if *d.arg(0).text == *b"off" { Ok(None) } else { count(d, u32::MAX as usize).map(Some) }
 }
 
 fn bytes(d: &Directive<'_>) -> Result<u32, Fault> {

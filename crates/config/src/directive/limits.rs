@@ -5,8 +5,8 @@ use sekisho_http::Status as Code;
 use super::{HTTP, HTTP_STREAM, LEVELS, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
-    ConnectionLimit, Level as Severity, Rate, RateLimit, StoreFailure, Zone, ZoneId, ZoneKind,
-    ZoneStore,
+    AcmeStore, ConnectionLimit, Level as Severity, Rate, RateLimit, StoreFailure, Zone, ZoneId,
+    ZoneKind, ZoneStore,
 };
 use crate::parse::Word;
 use crate::report::did_you_mean;
@@ -117,6 +117,7 @@ pub(crate) fn read(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     match d.row.name {
         "limit_store_failure" => store_failure(d, s),
         "ssl_session_ticket_store" => ticket_store(d, s),
+        "acme_store" => acme_store(d, s),
         _ => zone(d, s),
     }
 }
@@ -173,14 +174,30 @@ fn ticket_store(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Reads `acme_store`.
+fn acme_store(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    let url = store_url(word, d.text(word)?)?.to_owned();
+    let key = match d.args().get(1) {
+        None => None,
+        Some(word) => match d.text(word)?.strip_prefix("key=").filter(|path| !path.is_empty()) {
+            Some(path) => Some(s.path_beside_main(path.as_bytes())),
+            None => return Err(invalid_parameter(word)),
+        },
+    };
+    s.acme_store = Some(AcmeStore { url, key });
+    Ok(())
+}
+
 /// The schemes of stores.
-const SCHEMES: [&str; 4] = ["redis://", "redis+unix://", "redis-cluster://", "redis-sentinel://"];
+const SCHEMES: [&str; 5] =
+    ["redis://", "rediss://", "redis+unix://", "redis-cluster://", "redis-sentinel://"];
 
 fn store_url<'t>(word: &Word, url: &'t str) -> Result<&'t str, Fault> {
     let rest = SCHEMES.iter().find_map(|scheme| url.strip_prefix(scheme));
     let wrong = |why: &str| {
         Fault::at(word, format!("invalid store \"{url}\": {why}")).help(
-            "forms: redis://HOST:PORT/DB, redis+unix:///PATH, redis-cluster://HOST:PORT,HOST:PORT, \
+            "forms: redis://HOST:PORT/DB, rediss://HOST:PORT/DB?ca=/FILE, redis+unix:///PATH, redis-cluster://HOST:PORT,HOST:PORT, \
              redis-sentinel://HOST:PORT,HOST:PORT/NAME"
                 .to_owned(),
         )
@@ -188,6 +205,12 @@ fn store_url<'t>(word: &Word, url: &'t str) -> Result<&'t str, Fault> {
     let rest = rest.ok_or_else(|| wrong("its scheme is unknown"))?;
     if rest.is_empty() {
         return Err(wrong("there is no host"));
+    }
+    if let Some((_, query)) = rest.split_once('?')
+        && url.starts_with("rediss://")
+        && !query.strip_prefix("ca=").is_some_and(|path| path.starts_with('/'))
+    {
+        return Err(wrong("behind \"?\" stands \"ca=\" and an absolute path"));
     }
     let is_sentinel = url.starts_with("redis-sentinel://");
     if is_sentinel && rest.split_once('/').is_none_or(|(_, name)| name.is_empty()) {

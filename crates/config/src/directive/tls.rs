@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Contexts, HTTP, HTTP_SERVER, MAIN, Row, STREAM_LEVELS, active, nothing, set, warned};
+use super::{
+    Contexts, ENDPOINT, HTTP, HTTP_SERVER, MAIN, Row, STREAM_LEVELS, active, nothing, set, warned,
+};
 use crate::cipher;
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{Pem, PemCache, Tls, TlsVersions, VerifyClient};
@@ -16,11 +18,13 @@ const BUILTIN_SESSIONS: usize = 20_480;
 
 /// Where TLS of servers is configured.
 const PLACES: Contexts = HTTP_SERVER.and(STREAM_LEVELS);
+/// And of the native endpoint.
+const ALL_PLACES: Contexts = PLACES.and(ENDPOINT);
 
 pub(super) const ROWS: &[Row] = &[
     active(
         "ssl_certificate",
-        PLACES,
+        ALL_PLACES,
         "file",
         "",
         "A certificate with the chain to its authority (PEM); more than one for different kinds of keys. With variables it is read in each handshake; `data:` stands before the text itself",
@@ -40,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "ssl_certificate_key",
-        PLACES,
+        ALL_PLACES,
         "file",
         "",
         "The private key of the certificate (PEM)",
@@ -72,7 +76,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_password_file",
-        PLACES,
+        ALL_PLACES,
         "file",
         "",
         "Passwords of encrypted keys, one in a line",
@@ -83,7 +87,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_protocols",
-        PLACES,
+        ALL_PLACES,
         "version ...",
         "TLSv1.2 TLSv1.3",
         "The supported versions: `TLSv1.2`, `TLSv1.3`; older ones are not supported",
@@ -91,7 +95,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_ciphers",
-        PLACES,
+        ALL_PLACES,
         "ciphers",
         "HIGH:!aNULL:!MD5",
         "The cipher suites of TLS 1.2, as OpenSSL writes them",
@@ -99,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_conf_command",
-        PLACES,
+        ALL_PLACES,
         "name value",
         "",
         "`Ciphersuites`: those of TLS 1.3; other commands of OpenSSL are not supported",
@@ -108,7 +112,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "ssl_ecdh_curve",
-        PLACES,
+        ALL_PLACES,
         "curve",
         "auto",
         "The groups of the key exchange, by OpenSSL's names",
@@ -116,7 +120,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_prefer_server_ciphers",
-        PLACES,
+        ALL_PLACES,
         "on|off",
         "off",
         "Whether the server's order of cipher suites is used, and not the client's",
@@ -124,7 +128,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_session_cache",
-        PLACES,
+        ALL_PLACES,
         "off|none|builtin|shared [cache]",
         "none",
         "The cache for sessions without tickets; workers always share it",
@@ -132,7 +136,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_session_timeout",
-        PLACES,
+        ALL_PLACES,
         "time",
         "5m",
         "How long a session can be resumed",
@@ -140,7 +144,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_session_tickets",
-        PLACES,
+        ALL_PLACES,
         "on|off",
         "on",
         "Whether session tickets are used",
@@ -156,7 +160,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_session_ticket_key",
-        PLACES,
+        ALL_PLACES,
         "file",
         "",
         "A key for tickets (48 or 80 random bytes), shared by several servers; the first one encrypts",
@@ -169,7 +173,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "ssl_verify_client",
-        PLACES,
+        ALL_PLACES,
         "on|off|optional|optional_no_ca",
         "off",
         "Whether clients are asked for a certificate",
@@ -188,7 +192,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_verify_depth",
-        PLACES,
+        ALL_PLACES,
         "number",
         "1",
         "The maximum number of authorities between a client's certificate and a trusted one",
@@ -201,7 +205,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_client_certificate",
-        PLACES,
+        ALL_PLACES,
         "file",
         "",
         "The authorities of client certificates (PEM); their names are sent to clients",
@@ -212,7 +216,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_trusted_certificate",
-        PLACES,
+        ALL_PLACES,
         "file",
         "",
         "The authorities of client certificates (PEM); their names are not sent",
@@ -223,7 +227,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_crl",
-        PLACES,
+        ALL_PLACES,
         "file",
         "",
         "Revoked certificates of clients (PEM)",
@@ -242,7 +246,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_buffer_size",
-        PLACES,
+        ALL_PLACES,
         "size",
         "16k",
         "The maximum size of a TLS record",

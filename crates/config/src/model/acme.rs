@@ -31,6 +31,15 @@ pub struct AcmeIssuer {
     pub accepts_terms: bool,
 }
 
+/// `acme_store`: where servers share what they order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AcmeStore {
+    /// Its address.
+    pub url: String,
+    /// `key=`: a file with the key that seals what lies there.
+    pub key: Option<PathBuf>,
+}
+
 /// How we show that a name is ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AcmeChallenge {

@@ -12,7 +12,7 @@ pub struct RealIp {
     /// `set_real_ip_from`: the trusted proxies.
     pub from: Arc<[AddressMatch]>,
     /// Those that are named by a host, and where; their addresses stand above once the machine was asked.
-    pub hosts: Arc<[(Arc<str>, Span)]>,
+    pub(crate) hosts: Arc<[(Arc<str>, Span)]>,
     /// `real_ip_header`
     pub source: RealIpSource,
     /// `real_ip_recursive`: further, as long as addresses are those of trusted proxies.
@@ -20,6 +20,11 @@ pub struct RealIp {
 }
 
 impl RealIp {
+    /// With proxies that are named by their addresses.
+    pub fn new(from: Arc<[AddressMatch]>, source: RealIpSource, is_recursive: bool) -> Self {
+        Self { from, hosts: Arc::default(), source, is_recursive }
+    }
+
     /// Whether this peer is trusted; `None` is one of a Unix socket.
     pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
         self.from.iter().any(|who| who.is_meant(peer))

@@ -89,25 +89,4 @@ impl What {
             | Self::DescribeNode(_) => false,
         }
     }
-
-    /// What it is called.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::List(_) => "list",
-            Self::Show(_) => "show",
-            Self::Cancel(_) => "cancel",
-            Self::ShutDown(_) => "shutdown",
-            Self::Reload(_) => "reload",
-            Self::Stop(_) => "stop",
-            Self::Measure(_) => "metrics",
-            Self::MeasureMemory(_) => "memory",
-            Self::ListCertificates(_) => "certificates",
-            Self::PurgeCache(_) => "purge",
-            Self::Overview(_) => "status",
-            Self::Drain(_) => "drain",
-            Self::ListNodes(_) => "nodes",
-            Self::DescribeNode(_) => "node",
-            Self::Upgrade(_) => "upgrade",
-        }
-    }
 }

@@ -8,6 +8,7 @@ mod channels;
 mod clients;
 mod deadlines;
 mod flood;
+mod identity;
 mod limits;
 mod one_waker;
 mod operator;

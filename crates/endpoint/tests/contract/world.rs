@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sekisho_endpoint::{
-    Budget, Bug, Call, CallError, Channel, Client, CloseReason, Code, Config, Echo, Endpoint,
-    Greeting, Observer, Options, Peer, Policy, Request, RequestId, Response, Services,
-    SessionSlots, Stream, WriteError, ipc, loopback, service_fn,
+    Admission, Admitted, Applicant, Budget, Bug, Call, CallError, Caller, Channel, Client,
+    CloseReason, Code, Config, ControlAccess, Decision, Echo, Endpoint, Identity, Observer,
+    Options, Peer, Permissions, Policy, Request, RequestId, RequestLimits, Response, ServiceAccess,
+    Services, SessionSlots, Stream, WriteError, ipc, loopback, service_fn,
 };
 use sekisho_native::frame::{self, HEAD_BYTES, Head, Kind};
 use sekisho_native::message::{self, Bye, Hello};
@@ -171,6 +172,21 @@ impl<T: Transport> World<T> {
         Self::made(change, slots, budget, session_bytes_max)
     }
 
+    /// The same, with rules about identities.
+    pub(crate) fn ruled(
+        change: impl FnOnce(&mut Policy),
+        slots: Arc<SessionSlots>,
+        permissions: Permissions,
+        limits: Arc<RequestLimits>,
+    ) -> Self {
+        let made = Self::with(change, slots);
+        let config = Config {
+            access: ServiceAccess { permissions: Arc::new(permissions), limits },
+            ..made.endpoint.config().clone()
+        };
+        Self { endpoint: Endpoint::new(config, services(&made.shared)), ..made }
+    }
+
     fn made(
         change: impl FnOnce(&mut Policy),
         slots: Arc<SessionSlots>,
@@ -180,12 +196,7 @@ impl<T: Transport> World<T> {
         let mut policy = Policy::default();
         change(&mut policy);
         let shared = Rc::new(Shared::default());
-        let authenticator = |greeting: &Greeting, _: &Peer| {
-            if greeting.credential.bytes() == b"wrong" {
-                return Err((Code::AuthenticationError, "who are you".to_owned()));
-            }
-            Ok(())
-        };
+        let authenticator = gate(&shared);
         let config = Config {
             policy: Arc::new(policy),
             slots: Arc::clone(&slots),
@@ -325,6 +336,45 @@ pub(crate) async fn failure<S: Stream>(call: &mut Call<S>) -> Code {
     error.code().expect("a code")
 }
 
+/// Admits everybody but peers with the credential `wrong`. A user's name is believed, once the world releases it where the
+/// credential is `later`.
+fn gate(shared: &Rc<Shared>) -> impl Fn(&Applicant<'_>) -> Decision + use<> {
+    let shared = Rc::clone(shared);
+    move |applicant| {
+        let Applicant { greeting, peer, .. } = *applicant;
+        let identity = match greeting.user.as_str() {
+            "" => Identity::of_peer(peer),
+            user => Identity::User(user.into()),
+        };
+        let admitted: Admission = Ok(Admitted { identity, control: ControlAccess::Full });
+        match greeting.credential.bytes() {
+            b"wrong" => {
+                let text = "who are you".to_owned();
+                Decision::Now(Err((Code::AuthenticationError, text)))
+            }
+            b"later" => {
+                let receiver = shared.wait(greeting.user.as_bytes());
+                let gone = Gone(Rc::clone(&shared));
+                Decision::later(async move {
+                    let _ = receiver.await;
+                    std::mem::forget(gone);
+                    admitted
+                })
+            }
+            _ => Decision::Now(admitted),
+        }
+    }
+}
+
+/// Notes that a decision was given up.
+struct Gone(Rc<Shared>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.note("given up");
+    }
+}
+
 fn services(shared: &Rc<Shared>) -> Services {
     let mut services = Services::default();
     services.add(ECHO, "echo", Rc::new(Echo)).expect("free");
@@ -360,6 +410,18 @@ fn services(shared: &Rc<Shared>) -> Services {
 type Serving = std::pin::Pin<Box<dyn Future<Output = ()>>>;
 
 impl Observer for Shared {
+    fn opened(&self, label: &str, caller: &Caller) {
+        self.note(&format!("{label} is {}", caller.identity));
+    }
+
+    fn refused(&self, _: u64, _: &Peer, code: Code, _: &str) {
+        self.note(&format!("refused: {code}"));
+    }
+
+    fn denied(&self, caller: &Caller, service: &str, code: Code, _: &str) {
+        self.note(&format!("{service} denied to {}: {code}", caller.identity));
+    }
+
     fn closed(&self, _: u64, _: &Peer, reason: CloseReason) {
         self.ends.borrow_mut().push(reason);
         self.changed.notify_waiters();

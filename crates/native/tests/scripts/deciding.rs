@@ -24,7 +24,7 @@ fn pipelining() -> Peer {
 
 #[test]
 fn nothing_of_a_session_runs_before_it_is_admitted() {
-    // E2
+    // E2, E13
     let mut peer = pipelining();
     assert_eq!(peer.inbox.len(), 2 * (frame::HEAD_BYTES + 4), "they wait");
     assert_eq!((peer.engine.stay().running(), peer.kinds()), (0, Vec::new()));
@@ -37,7 +37,7 @@ fn nothing_of_a_session_runs_before_it_is_admitted() {
 
 #[test]
 fn a_refusal_ends_it_and_its_requests_never_run() {
-    // E2, E5
+    // E2, E5, E13
     for (code, reason) in [
         (Code::AuthenticationError, CloseReason::NotAdmitted),
         (Code::PermissionError, CloseReason::NotAdmitted),
@@ -58,7 +58,7 @@ fn a_refusal_ends_it_and_its_requests_never_run() {
 
 #[test]
 fn a_decision_has_its_own_deadline() {
-    // E2, T3: the client was in time, however late; the decision has its own time, and is refused without it.
+    // E2, E13, T3: the client was in time, however late; the decision has its own time, and is refused without it.
     for handshake_timeout in [Some(std::time::Duration::from_secs(10)), None] {
         let mut peer = Peer::new(|policy| policy.handshake_timeout = handshake_timeout);
         peer.now = at(9);
@@ -79,7 +79,7 @@ fn a_decision_has_its_own_deadline() {
 
 #[test]
 fn a_client_that_goes_while_it_is_decided_on_is_gone() {
-    // L12
+    // L12, E13
     let mut peer = pipelining();
     assert_eq!(peer.engine.input_ended(peer.now), None);
     assert_eq!(peer.engine.stage(), Stage::Closed(CloseReason::PeerClosedEarly));
@@ -93,7 +93,7 @@ fn a_client_that_goes_while_it_is_decided_on_is_gone() {
 
 #[test]
 fn a_shutdown_does_not_wait_for_a_decision() {
-    // L3, L10
+    // L3, L10, E13
     for manner in [Manner::Graceful, Manner::Forceful] {
         let mut peer = pipelining();
         peer.engine.shut_down(manner, peer.now);

@@ -7,7 +7,9 @@ use prost::Message;
 use prost::bytes::Bytes;
 use sekisho_config::{ListenAddress, listen};
 use sekisho_endpoint::http::{Done, Field, Head, Request as Asked};
-use sekisho_endpoint::{Caller, Channel, Code, Peer, Request, Response, Service, Work, WriteError};
+use sekisho_endpoint::{
+    Caller, Channel, Code, ControlAccess, Peer, Request, Response, Service, Work, WriteError,
+};
 use sekisho_handler::memory;
 use sekisho_http::Fields;
 
@@ -36,7 +38,7 @@ impl HttpService {
     }
 
     /// The request, checked and made.
-    fn visit(&self, caller: &Caller, body: Vec<u8>) -> Result<(Visit, bool), Failure> {
+    fn visit(&self, caller: &Rc<Caller>, body: Vec<u8>) -> Result<(Visit, bool), Failure> {
         let over = |why: &str| (Code::ResourceLimitReached, why.to_owned());
         if memory::is_short() {
             return Err(over("memory is short"));
@@ -52,7 +54,8 @@ impl HttpService {
             Peer::Tcp(address) => Some(address),
             _ => None,
         };
-        let request = internal(asked)?;
+        let mut request = internal(asked)?;
+        request.caller = Some(Rc::clone(caller));
         let is_head = request.method == b"HEAD";
         Ok((worker.visit(request, caller.session, remote, &context), is_head))
     }
@@ -65,8 +68,14 @@ impl HttpService {
         address: &str,
     ) -> Result<Rc<ListenerContext>, Failure> {
         let wanted = read_address(address)?;
+        if self.named.is_none() && caller.control < ControlAccess::Full {
+            let text = "full access to \"control\" is needed to reach every address";
+            return Err((Code::PermissionError, text.to_owned()));
+        }
         let wanted = match &self.named {
-            Some(named) if !caller.is_admin => Some(reachable(named, wanted.as_ref())?),
+            Some(named) if caller.control < ControlAccess::Full => {
+                Some(reachable(named, wanted.as_ref())?)
+            }
             _ => wanted,
         };
         let contexts = worker.native.contexts.borrow();
@@ -82,7 +91,7 @@ impl HttpService {
     async fn serve(&self, request: Request, response: &Response) -> Result<Done, Failure> {
         let over = |why: &dyn std::fmt::Display| (Code::ResourceLimitReached, why.to_string());
         let _held = response.hold(ANSWER_BYTES).map_err(|error| over(&error))?;
-        let caller = request.caller().clone();
+        let caller = Rc::clone(request.shared_caller());
         let (mut visit, _) = self.visit(&caller, request.into_body())?;
         let channel = response.acquire_channel().map_err(|error| over(&error))?;
         let outcome = tokio::select! {

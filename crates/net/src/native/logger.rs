@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Weak;
 
 use sekisho_config::Level;
-use sekisho_endpoint::{Bug, CloseReason, Code, Observer, Peer, RequestId};
+use sekisho_endpoint::{Bug, Caller, CloseReason, Code, Observer, Peer, RequestId};
 use sekisho_lifecycle::Moment;
 
 use super::log_pace::LogPace;
@@ -25,22 +25,36 @@ pub trait NativeLog {
 #[derive(Debug)]
 pub struct SessionLogger<L> {
     log: L,
-    /// How often a refusal is logged.
+    /// How often a refusal is logged, of a session and of a request.
     refusals: RefCell<LogPace>,
+    denials: RefCell<LogPace>,
 }
 
 impl<L: NativeLog> SessionLogger<L> {
     /// Writes there.
     pub fn new(log: L) -> Self {
-        Self { log, refusals: RefCell::default() }
+        Self { log, refusals: RefCell::default(), denials: RefCell::default() }
     }
 }
 
 impl<L: NativeLog> Observer for SessionLogger<L> {
-    fn opened(&self, session: u64, label: &str, peer: &Peer) {
+    fn opened(&self, label: &str, caller: &Caller) {
         self.log.note_activity();
-        let message = format_args!("native session of {}, label \"{label}\"", shown_peer(peer));
-        self.log.log(Level::Debug, Some(session), message);
+        let Caller { session, peer, identity, .. } = caller;
+        let peer = shown_peer(peer);
+        let message =
+            format_args!("native session of {peer}, identity {identity}, label \"{label}\"");
+        self.log.log(Level::Debug, Some(*session), message);
+    }
+
+    fn denied(&self, caller: &Caller, service: &str, code: Code, text: &str) {
+        let Some(unlogged) = self.denials.borrow_mut().may_log(self.log.now()) else {
+            return;
+        };
+        let more = more(unlogged);
+        let peer = shown_peer(&caller.peer);
+        let message = format_args!("service \"{service}\" denied, {peer}: {code}, {text}{more}");
+        self.log.log(Level::Warn, Some(caller.session), message);
     }
 
     fn refused(&self, session: u64, peer: &Peer, code: Code, text: &str) {
@@ -48,8 +62,7 @@ impl<L: NativeLog> Observer for SessionLogger<L> {
             return;
         };
         let peer = shown_peer(peer);
-        let more = format!(", and {unlogged} more since the last such line");
-        let more = if unlogged > 0 { &more } else { "" };
+        let more = more(unlogged);
         let message = format_args!("native session of {peer} refused: {code}, {text}{more}");
         self.log.log(Level::Warn, Some(session), message);
     }
@@ -68,6 +81,13 @@ impl<L: NativeLog> Observer for SessionLogger<L> {
         let message = format_args!("a service {what}: request {request}");
         self.log.log(Level::Error, Some(session), message);
     }
+}
+
+fn more(unlogged: u64) -> String {
+    if unlogged == 0 {
+        return String::new();
+    }
+    format!(", and {unlogged} more since the last such line")
 }
 
 /// A peer as people read it.

@@ -14,6 +14,8 @@ use sekisho_http::{
 use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Stage, Step};
 
+use sekisho_service::Caller;
+
 use super::Event;
 
 /// The one request.
@@ -40,6 +42,8 @@ pub(crate) struct InternalRequest {
     /// The caller has gone.
     pub(crate) is_lost: bool,
     pub(crate) reader: Option<Waker>,
+    /// Who makes it.
+    pub(crate) caller: Option<Rc<Caller>>,
 }
 
 /// The engine.
@@ -76,6 +80,10 @@ impl Internal {
             is_body_end_told: false,
             is_head,
         }
+    }
+
+    pub(super) fn caller(&self) -> Option<Rc<Caller>> {
+        self.request.borrow().caller.clone()
     }
 
     pub(super) const fn stage(&self) -> Stage {

@@ -23,7 +23,22 @@ pub(crate) const ALPN_ACME: &str = "acme-tls/1";
 /// A certificate that is ordered: there, or not yet.
 #[derive(Debug, Default)]
 pub struct AcmeSlot {
-    pair: RwLock<Option<Arc<CertifiedKey>>>,
+    issued: RwLock<Option<Issued>>,
+}
+
+#[derive(Clone, Debug)]
+struct Issued {
+    pair: Arc<CertifiedKey>,
+    pem: Pem,
+}
+
+#[derive(Clone)]
+struct Pem(Arc<[u8]>);
+
+impl std::fmt::Debug for Pem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pem(…)")
+    }
 }
 
 #[derive(Default)]
@@ -42,14 +57,22 @@ static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 impl AcmeSlot {
     /// What has been issued.
     pub fn pair(&self) -> Option<Arc<CertifiedKey>> {
-        self.pair.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let issued = self.issued.read().unwrap_or_else(PoisonError::into_inner);
+        issued.as_ref().map(|issued| Arc::clone(&issued.pair))
+    }
+
+    /// The same as it was put: a key and its certificates.
+    pub fn pem(&self) -> Option<Arc<[u8]>> {
+        let issued = self.issued.read().unwrap_or_else(PoisonError::into_inner);
+        issued.as_ref().map(|issued| Arc::clone(&issued.pem.0))
     }
 
     /// Puts a key and its certificates (PEM, one behind the other) to use.
     pub fn put(&self, pem: &[u8]) -> Result<(), String> {
         let pair = pair_of(pem)?;
         pair.keys_match().map_err(|error| format!("cannot be used: {error}"))?;
-        *self.pair.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pair));
+        let issued = Issued { pair: Arc::new(pair), pem: Pem(pem.into()) };
+        *self.issued.write().unwrap_or_else(PoisonError::into_inner) = Some(issued);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, InconsistentKeys, ServerConfig, SignatureAlgorithm};
-use sekisho_config::{AcmeChallenge, Pem, Resolver, Server, Tls};
+use sekisho_config::{AcmeCertificate, AcmeChallenge, Pem, Resolver, Server, Tls};
 use sekisho_handler::key_pair::{self, ComputedPair};
 
 use super::acme::{self, AcmeSlot};
@@ -44,7 +44,33 @@ pub(super) fn server(
     speaks: Speaks,
     found: &mut Vec<TlsProblem>,
 ) -> Result<ServerTls, TlsProblem> {
-    let tls = &*server.tls;
+    let name = format!("{:?}", server.names.first());
+    let needs = Needs { tls: &server.tls, acme: server.acme.as_deref(), name, resolver };
+    ready(&needs, speaks, found)
+}
+
+/// What the native endpoint needs: it orders no certificates, and staples none.
+pub(super) fn endpoint(tls: &Tls, found: &mut Vec<TlsProblem>) -> Result<ServerTls, TlsProblem> {
+    let resolver = Arc::new(Resolver::default());
+    let needs = Needs { tls, acme: None, name: "endpoint".to_owned(), resolver: &resolver };
+    ready(&needs, Speaks::Anything, found)
+}
+
+/// What a server or the endpoint needs.
+struct Needs<'a> {
+    tls: &'a Tls,
+    acme: Option<&'a AcmeCertificate>,
+    /// What tells it from others.
+    name: String,
+    resolver: &'a Arc<Resolver>,
+}
+
+fn ready(
+    needs: &Needs<'_>,
+    speaks: Speaks,
+    found: &mut Vec<TlsProblem>,
+) -> Result<ServerTls, TlsProblem> {
+    let Needs { tls, acme, resolver, .. } = *needs;
     let provider = Arc::new(provider(tls));
     let (mut pairs, mut computed) = (Vec::new(), Vec::new());
     for (certificate, key) in tls.certificates.iter().zip(&tls.keys) {
@@ -77,7 +103,7 @@ pub(super) fn server(
         Some(check) => builder.with_client_cert_verifier(check.asker(&provider)),
         None => builder.with_no_client_auth(),
     };
-    let ordered = server.acme.as_deref().filter(|_| tls.uses_acme.0).map(acme::slot);
+    let ordered = acme.filter(|_| tls.uses_acme.0).map(acme::slot);
     let is_bare = tls.is_bare();
     let rejects = tls.rejects || is_bare;
     let pairs = Arc::new(ServerPairs { files: pairs, ordered });
@@ -89,12 +115,12 @@ pub(super) fn server(
         Speaks::Http1 => vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()],
         Speaks::Anything => tls.alpn.iter().map(|name| name.clone().into_bytes()).collect(),
     };
-    if is_checked_by_handshake(server) {
+    if acme.is_some_and(is_checked_by_handshake) {
         config.alpn_protocols.push(acme::ALPN_ACME.as_bytes().to_vec());
     }
     // Sessions and tickets belong to one server block with its settings: what was agreed on with one is never
     // resumed with another (S4).
-    let identity = identity(server);
+    let identity = identity(needs);
     // Only requests can be told from repetitions.
     let takes_early = tls.early_data && !matches!(speaks, Speaks::Anything);
     let most = if takes_early { tls.sessions_max.max(EARLY_SESSIONS) } else { tls.sessions_max };
@@ -116,11 +142,11 @@ pub(super) fn server(
 }
 
 /// What makes a server's sessions its own.
-fn identity(server: &Server) -> String {
-    let tls = &server.tls;
+fn identity(needs: &Needs<'_>) -> String {
+    let Needs { tls, name, .. } = needs;
     format!(
-        "{:?} {:?} {:?} {:?} {:?} {:?} {} {} {:?}",
-        server.names.first(),
+        "{} {:?} {:?} {:?} {:?} {:?} {} {} {:?}",
+        name,
         tls.certificates,
         tls.verify,
         tls.client_certificate,
@@ -277,9 +303,8 @@ fn is_version_1_of(pair: &CertifiedKey) -> bool {
 }
 
 /// Whether an authority checks the names of a server by handshakes.
-fn is_checked_by_handshake(server: &Server) -> bool {
-    let acme = server.acme.as_deref();
-    acme.is_some_and(|acme| acme.issuer.challenge == AcmeChallenge::TlsAlpn01)
+fn is_checked_by_handshake(acme: &AcmeCertificate) -> bool {
+    acme.issuer.challenge == AcmeChallenge::TlsAlpn01
 }
 
 /// A pair as it is shown.

@@ -26,6 +26,7 @@ use sekisho_net::tls::certificate::Certificate;
 use tokio::sync::{Mutex, Semaphore};
 
 use super::schedule::{self, Failure};
+use super::shared::{Claim, Lock, Shared};
 use super::web::Web;
 use super::{Context, state};
 
@@ -35,6 +36,9 @@ const ORDERS_MAX: usize = 4;
 const PATIENCE: Duration = Duration::from_mins(2);
 /// How long to wait for another process that orders.
 const BUSY_PAUSE: Duration = Duration::from_secs(5);
+/// The same for another server.
+const CLAIM_PAUSE: Duration = Duration::from_secs(1);
+const LOST: &str = "another server has the lock of the store";
 /// The account that an authority does not know any more.
 const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
@@ -79,6 +83,17 @@ impl From<Error> for Refusal {
     }
 }
 
+impl Refusal {
+    /// The store is away, or has something that cannot be used.
+    fn of_store(why: &str) -> Self {
+        Self {
+            kind: Failure::Unreachable,
+            why: format!("the store: {why}"),
+            is_account_lost: false,
+        }
+    }
+}
+
 impl From<String> for Refusal {
     fn from(why: String) -> Self {
         Self { kind: Failure::Refused, why, is_account_lost: false }
@@ -86,7 +101,12 @@ impl From<String> for Refusal {
 }
 
 /// Sees to it that there is always a certificate.
-pub(super) async fn keep(wanted: AcmeCertificate, accounts: Arc<Accounts>, mut context: Context) {
+pub(super) async fn keep(
+    wanted: AcmeCertificate,
+    accounts: Arc<Accounts>,
+    shared: Option<Arc<Shared>>,
+    mut context: Context,
+) {
     let names = wanted.names.join(", ");
     let slot = slot(&wanted);
     let (mut failures, mut renewed) = (0, None);
@@ -113,13 +133,38 @@ pub(super) async fn keep(wanted: AcmeCertificate, accounts: Arc<Accounts>, mut c
                 None
             }
         };
+        let claim = match &shared {
+            Some(shared) => Some(shared.claim(&wanted).await),
+            None => None,
+        };
+        let claimed = match claim {
+            None => None,
+            Some(Claim::Ours(claimed)) => Some(claimed),
+            Some(Claim::NotOurs | Claim::Away) => {
+                // Another server orders, or has ordered; or nobody may, until the store is back.
+                drop((lock, turn));
+                tokio::time::sleep(CLAIM_PAUSE).await;
+                continue;
+            }
+        };
         let is_renewal = slot.certificate().is_some();
         if !is_renewal {
             let issuer = &wanted.issuer.name;
             let message = format!("ordering a certificate for {names} from \"{issuer}\"");
             context.log(Level::Notice, &message);
         }
-        let issued = obtain(&wanted, &slot, &accounts, &context).await;
+        let shared = shared.as_deref();
+        let obtained = obtain(&wanted, &slot, &accounts, (shared, claimed.as_ref()), &context);
+        let issued = match &claimed {
+            None => obtained.await,
+            Some(claimed) => tokio::select! {
+                issued = obtained => issued,
+                () = claimed.lost() => Err(LOST.to_owned().into()),
+            },
+        };
+        if let Some(claimed) = claimed {
+            claimed.release().await;
+        }
         drop((lock, turn));
         match issued {
             Ok(()) => {
@@ -208,10 +253,18 @@ async fn obtain(
     wanted: &AcmeCertificate,
     slot: &AcmeSlot,
     accounts: &Accounts,
+    (shared, claimed): (Option<&Shared>, Option<&Lock>),
     context: &Context,
 ) -> Result<(), Refusal> {
-    let account = account(&wanted.issuer, accounts).await?;
-    let pem = match order(wanted, slot, &account).await {
+    let account = account(&wanted.issuer, accounts, shared).await?;
+    let mut shown = Vec::new();
+    let ordered = order(wanted, slot, &account, shared, &mut shown).await;
+    if let Some(shared) = shared {
+        for field in shown {
+            shared.take_back(&field).await;
+        }
+    }
+    let pem = match ordered {
         Ok(pem) => pem,
         Err(refusal) => {
             if refusal.is_account_lost {
@@ -220,10 +273,25 @@ async fn obtain(
                 if let Some(folder) = &wanted.issuer.state_path {
                     let _ = std::fs::remove_file(folder.join(ACCOUNT_FILE));
                 }
+                if let Some(shared) = shared {
+                    shared.forget_account(&wanted.issuer).await;
+                }
             }
             return Err(refusal);
         }
     };
+    match claimed {
+        None => {}
+        Some(claimed) => match claimed.write(&pem).await {
+            Ok(true) => {}
+            Ok(false) => return Err(LOST.to_owned().into()),
+            // It is used here, and another server may order its own.
+            Err(why) => {
+                let message = format!("the certificate cannot be kept in the store: {why}");
+                context.log(Level::Error, &message);
+            }
+        },
+    }
     slot.put(&pem).map_err(|why| format!("what was issued {why}"))?;
     if let Some(path) = state_file(wanted)
         && let Err(error) = state::write(&path, &pem)
@@ -238,7 +306,11 @@ async fn obtain(
 const ACCOUNT_FILE: &str = "account.json";
 
 /// Our account with an authority: known, kept on disk, or a new one.
-async fn account(issuer: &AcmeIssuer, accounts: &Accounts) -> Result<Account, Refusal> {
+async fn account(
+    issuer: &AcmeIssuer,
+    accounts: &Accounts,
+    shared: Option<&Shared>,
+) -> Result<Account, Refusal> {
     let mut known = accounts.known.lock().await;
     if let Some(account) = known.get(&issuer.name) {
         return Ok(account.clone());
@@ -246,22 +318,41 @@ async fn account(issuer: &AcmeIssuer, accounts: &Accounts) -> Result<Account, Re
     let web = Web::new(issuer)?;
     let builder = || Account::builder_with_http(Box::new(web.clone()));
     let file = issuer.state_path.as_ref().map(|folder| folder.join(ACCOUNT_FILE));
-    let kept = file.as_ref().and_then(|file| std::fs::read(file).ok()).and_then(|text| {
+    let in_store = match shared {
+        Some(shared) => shared.account(issuer).await.map_err(|why| Refusal::of_store(&why))?,
+        None => None,
+    };
+    let on_disk = || file.as_ref().and_then(|file| std::fs::read(file).ok());
+    let kept = in_store.clone().or_else(on_disk).and_then(|text| {
         let shown: serde_json::Value = serde_json::from_slice(&text).ok()?;
         let is_of_issuer = shown.get("directory").and_then(|it| it.as_str()) == Some(&issuer.uri);
         is_of_issuer.then(|| serde_json::from_slice::<AccountCredentials>(&text).ok())?
     });
-    let account = if let Some(credentials) = kept {
-        builder().from_credentials(credentials).await?
+    let (account, new) = if let Some(credentials) = kept {
+        let text = serde_json::to_vec(&credentials).ok().filter(|_| in_store.is_none());
+        (builder().from_credentials(credentials).await?, text)
     } else {
         let (account, credentials) = open_account(issuer, builder()).await?;
+        let text = serde_json::to_vec(&credentials).ok();
         if let Some(file) = &file
-            && let Ok(text) = serde_json::to_vec(&credentials)
+            && let Some(text) = &text
         {
-            state::write(file, &text)
+            state::write(file, text)
                 .map_err(|error| format!("\"{}\" cannot be written: {error}", file.display()))?;
         }
-        account
+        (account, text)
+    };
+    let account = match (shared, new) {
+        (Some(shared), Some(text)) => {
+            let first =
+                shared.keep_account(issuer, &text).await.map_err(|why| Refusal::of_store(&why))?;
+            match serde_json::from_slice::<AccountCredentials>(&first) {
+                // Another server has opened one at the same time.
+                Ok(credentials) if first != text => builder().from_credentials(credentials).await?,
+                _ => account,
+            }
+        }
+        _ => account,
     };
     known.insert(issuer.name.clone(), account.clone());
     Ok(account)
@@ -315,6 +406,8 @@ async fn order(
     wanted: &AcmeCertificate,
     slot: &AcmeSlot,
     account: &Account,
+    shared: Option<&Shared>,
+    shown: &mut Vec<String>,
 ) -> Result<Vec<u8>, Refusal> {
     let identifiers: Vec<Identifier> = wanted
         .names
@@ -344,7 +437,7 @@ async fn order(
         },
         None => account.new_order(&new()).await?,
     };
-    let proofs = prove(&mut order, wanted.issuer.challenge).await?;
+    let proofs = prove(&mut order, wanted.issuer.challenge, shared, shown).await?;
     let patience = RetryPolicy::new().timeout(PATIENCE).backoff(1.5);
     match order.poll_ready(&patience).await {
         Ok(OrderStatus::Ready) => {}
@@ -360,7 +453,14 @@ async fn order(
 }
 
 /// Shows that each name is ours, and has the authority look.
-async fn prove(order: &mut Order, challenge: AcmeChallenge) -> Result<Vec<Proof>, Refusal> {
+///
+/// What the other servers show as well is noted in `shown`.
+async fn prove(
+    order: &mut Order,
+    challenge: AcmeChallenge,
+    shared: Option<&Shared>,
+    shown: &mut Vec<String>,
+) -> Result<Vec<Proof>, Refusal> {
     let kind = match challenge {
         AcmeChallenge::Http01 => ChallengeType::Http01,
         AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
@@ -377,14 +477,19 @@ async fn prove(order: &mut Order, challenge: AcmeChallenge) -> Result<Vec<Proof>
             return Err(format!("the authority checks {name} by other challenges only").into());
         };
         let answer = challenge.key_authorization();
-        proofs.push(match kind {
-            ChallengeType::TlsAlpn01 => {
-                let pem = check_certificate(&name, answer.digest().as_ref())
-                    .map_err(|error| format!("no certificate to be checked by: {error}"))?;
-                Proof::handshake(&name, pem.as_bytes())?
-            }
-            _ => Proof::token(&challenge.token, answer.as_str()),
-        });
+        let (proof, field, answer) = if kind == ChallengeType::TlsAlpn01 {
+            let pem = check_certificate(&name, answer.digest().as_ref())
+                .map_err(|error| format!("no certificate to be checked by: {error}"))?;
+            (Proof::handshake(&name, pem.as_bytes())?, format!("tls {name}"), pem)
+        } else {
+            let (token, answer) = (&challenge.token, answer.as_str());
+            (Proof::token(token, answer), format!("http {token}"), answer.to_owned())
+        };
+        proofs.push(proof);
+        if let Some(shared) = shared {
+            shown.push(field.clone());
+            shared.show(&field, answer.as_bytes()).await.map_err(|why| Refusal::of_store(&why))?;
+        }
         challenge.set_ready().await?;
     }
     Ok(proofs)

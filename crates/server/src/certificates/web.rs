@@ -1,7 +1,6 @@
 //! Requests to authorities: one connection each, over TLS, bounded in time and size.
 
 use std::future::Future;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +12,15 @@ use http_body_util::Limited;
 use hyper::body::{Body, Incoming};
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use sekisho_config::AcmeIssuer;
 use sekisho_handler::upstream::AnyCertificate;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use crate::client_tls::{self, client_tls};
 
 /// How long a request may take, all in all.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -40,15 +39,11 @@ pub(super) struct Web {
 impl Web {
     /// With the roots that the configuration names.
     pub(super) fn new(issuer: &AcmeIssuer) -> Result<Self, String> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
-        let builder = if issuer.verifies {
-            builder.with_root_certificates(roots(issuer.trusted_certificate.as_deref())?)
-        } else {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate::new()))
-        };
+        if issuer.verifies {
+            return Ok(Self { tls: client_tls(issuer.trusted_certificate.as_deref())? });
+        }
+        let any = Arc::new(AnyCertificate::new());
+        let builder = client_tls::builder()?.dangerous().with_custom_certificate_verifier(any);
         Ok(Self { tls: Arc::new(builder.with_no_client_auth()) })
     }
 
@@ -109,26 +104,4 @@ impl HttpClient for Web {
             Ok(BytesResponse::from(response.map(|body| Limited::new(body, ANSWER_BYTES_MAX))))
         })
     }
-}
-
-/// The authorities that are trusted: those of a file, or the system's.
-pub(crate) fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    let Some(file) = file else {
-        let found = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(found.certs);
-        if roots.is_empty() {
-            let why = "install ca-certificates, or say \"ssl_trusted_certificate\"";
-            return Err(format!("the system trusts no certificate authority: {why}"));
-        }
-        return Ok(roots);
-    };
-    let shown = file.display();
-    let all = CertificateDer::pem_file_iter(file)
-        .map_err(|error| format!("\"{shown}\" cannot be read: {error}"))?;
-    for one in all {
-        let one = one.map_err(|error| format!("\"{shown}\" is not PEM: {error}"))?;
-        roots.add(one).map_err(|error| format!("\"{shown}\" cannot be used: {error}"))?;
-    }
-    Ok(roots)
 }

@@ -4,12 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
-use rustls::crypto::aws_lc_rs;
 use sekisho_config::Config;
 use sekisho_nats::{Address, Credentials, is_token};
 
-use crate::certificates::roots;
-use crate::{Problem, setup};
+use crate::{Problem, client_tls, setup};
 
 /// The membership in a cluster.
 pub(crate) struct Membership {
@@ -53,16 +51,9 @@ impl Membership {
             Credentials::parse(&text).map_err(|error| failed(&error))
         });
         let wants_tls = of.trusted_certificate.is_some() || of.servers.iter().any(|it| it.is_tls);
-        let tls = wants_tls.then(|| {
-            let roots = roots(of.trusted_certificate.as_deref())?;
-            let provider = Arc::new(aws_lc_rs::default_provider());
-            let builder = ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .map_err(|error| error.to_string())?;
-            Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
-        });
+        let tls = wants_tls.then(|| client_tls::client_tls(of.trusted_certificate.as_deref()));
         let tls = tls.transpose();
-        let tls = tls.map_err(|error: String| Problem::new(format_args!("cluster: {error}")))?;
+        let tls = tls.map_err(|error| Problem::new(format_args!("cluster: {error}")))?;
         Ok(Some(Arc::new(Self {
             cluster: of.name.clone(),
             node,

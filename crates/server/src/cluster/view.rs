@@ -9,7 +9,7 @@ use prost::Message as _;
 use sekisho_config::Level;
 use sekisho_endpoint::control::{self, ControlRequest, NodeInfo, NodeList, What};
 use sekisho_endpoint::remote::{RemoteCall, Returned};
-use sekisho_endpoint::{Caller, Code, Peer};
+use sekisho_endpoint::{Caller, Code, ControlAccess, Identity, Peer};
 use sekisho_lifecycle::Moment;
 use sekisho_nats::{Message, Operation};
 use sekisho_net::{Clock, Site};
@@ -24,6 +24,8 @@ use super::{Answer, Membership, Part, Question, Setting};
 
 /// How long nodes have to describe themselves.
 const DESCRIBE_LIMIT: Duration = Duration::from_millis(500);
+/// The others announce themselves to a newcomer within this time.
+const KNOWS_ALL_AFTER: Duration = Duration::from_secs(1);
 /// A node that was heard of within this time is waited for: it announced itself twice since.
 const EXPECT_WITHIN: Duration = Duration::from_secs(12);
 /// How long a node may be silent while it answers: a reload reads files.
@@ -117,8 +119,9 @@ struct View {
     instance: String,
     inbox: String,
     connection: Option<Connection>,
-    /// When the server last said something.
+    /// When the server last said something, and when this node joined.
     heard: Moment,
+    joined: Moment,
     announce_at: Moment,
     peers: Peers,
     next_question: u64,
@@ -148,6 +151,7 @@ impl View {
             inbox: format!("_INBOX.{}", random()),
             connection: None,
             heard: now,
+            joined: now,
             announce_at: now,
             peers: Peers::default(),
             next_question: 0,
@@ -174,18 +178,20 @@ impl View {
         }
     }
 
-    /// Tries one server; without success it pauses. Questions are refused meanwhile.
+    /// Tries one server; without success it pauses. Questions wait for the first attempt, and are refused later.
     async fn connect(&mut self, questions: &mut UnboundedReceiver<Question>) {
         let servers = &self.membership.servers;
         let address = servers[self.attempts % servers.len()].clone();
         self.attempts += 1;
         let membership = Arc::clone(&self.membership);
         let mut opening = Box::pin(Connection::open(&membership, &address));
-        let why = self.away.clone().unwrap_or_else(|| "no connection to NATS yet".to_owned());
         let opened = loop {
+            let why = self.away.as_deref();
             tokio::select! {
                 opened = &mut opening => break opened,
-                Some(question) = questions.recv() => refuse(question, &why),
+                Some(question) = questions.recv(), if why.is_some() => {
+                    refuse(question, why.unwrap_or_default());
+                }
             }
         };
         let greeted = match opened {
@@ -230,6 +236,7 @@ impl View {
         sekisho_nats::subscribe(&mut out, &format!("{}.*", self.inbox), None, INBOX);
         self.announce(&mut out, false);
         self.heard = self.clock.now();
+        self.joined = self.heard;
         self.send(&out).await
     }
 
@@ -416,7 +423,9 @@ impl View {
     /// What this node is, for one that asks.
     fn describe(&mut self, reply: String) {
         let body = ControlRequest::from(What::DescribeNode(control::DescribeNode {}));
-        let Some(mut returned) = self.call(body.encode_to_vec()) else { return };
+        let Some(mut returned) = self.call(Identity::Anonymous, body.encode_to_vec()) else {
+            return;
+        };
         let (name, instance) = (self.membership.node.clone(), self.instance.clone());
         let replies = self.replies.0.clone();
         self.tasks.spawn(async move {
@@ -432,8 +441,10 @@ impl View {
     }
 
     /// A request to the service `control` of this process.
-    fn call(&self, body: Vec<u8>) -> Option<Returned> {
-        let caller = Caller { session: 0, peer: Peer::Unknown, is_admin: true };
+    fn call(&self, identity: Identity, body: Vec<u8>) -> Option<Returned> {
+        let control = ControlAccess::Full;
+        let caller = Caller { session: 0, peer: Peer::Unknown, identity, control };
+        // The node that asked has looked at what its operator may do.
         let (call, returned) = RemoteCall::new(caller, control::NUMBER, body);
         self.calls.send(call).ok().map(|()| returned)
     }
@@ -450,22 +461,13 @@ impl View {
         if self.tasks.len() >= REQUESTS_MAX {
             return refuse(out, "this node is asked too much at once");
         }
-        self.note(&request);
-        let Some(returned) = self.call(request.body) else {
+        let operator = Identity::Node(request.asker.into());
+        let Some(returned) = self.call(operator, request.body) else {
             return refuse(out, "the server is about to end");
         };
         let bytes_max = self.connection.as_ref().map_or(0, |of| of.payload_bytes_max);
         let replies = self.replies.0.clone();
         self.tasks.spawn(send_back(returned, replies, reply, bytes_max));
-    }
-
-    /// What another node's operator changes here is in the log.
-    fn note(&self, request: &Request) {
-        let what = ControlRequest::decode(&*request.body).ok().and_then(|of| of.what);
-        if let Some(what) = what.filter(What::is_change) {
-            let asker = request.asker.escape_debug();
-            self.log(Level::Notice, format_args!("{} asked for by {asker}", what.name()));
-        }
     }
 
     /// A part of an answer to a question of ours.
@@ -481,8 +483,9 @@ impl View {
                     awaited.remove(&node.name);
                     found.push(node);
                 }
-                // Nobody but this node itself may be there: it answers, too.
-                awaited.is_empty() && !found.is_empty()
+                // Nobody but this node itself may be there: it answers, too. A newcomer has not heard of all.
+                let knows_all = now.since(self.joined) >= KNOWS_ALL_AFTER;
+                knows_all && awaited.is_empty() && !found.is_empty()
             }
             Pending::Control { node, parts, next } => {
                 *due = now + ANSWER_LIMIT;

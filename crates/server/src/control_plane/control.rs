@@ -11,9 +11,10 @@ use sekisho_endpoint::control::{
     ControlRequest, Finding, Listed, Measure, Metrics, Outcome, Session, Sessions, What,
 };
 use sekisho_endpoint::{
-    Channel, Code, Endpoint, Manner, Request, RequestId, Response, Service, SessionInfo, Work,
-    WriteError, control,
+    Caller, Channel, Code, ControlAccess, Endpoint, Identity, Manner, Request, RequestId, Response,
+    Service, SessionInfo, Work, WriteError, control,
 };
+use sekisho_net::native::gate::NOT_AN_OPERATOR;
 use sekisho_net::native::shown_peer;
 use sekisho_net::query::SessionFilter;
 use sekisho_net::session::ShutdownRequest;
@@ -21,7 +22,6 @@ use tokio::sync::oneshot;
 
 use super::ServerRequest;
 use super::host::Host;
-use super::operators::REFUSAL;
 use super::worker_registry::millis;
 use super::{memory, metrics, nodes, overview};
 
@@ -62,12 +62,20 @@ impl Service for Control {
 impl Control {
     async fn answer(&self, request: &Request, response: &Response) -> Result<Vec<u8>, Failure> {
         let caller = request.caller();
-        if !caller.is_admin {
-            return Err((Code::PermissionError, REFUSAL.to_owned()));
+        if caller.control == ControlAccess::None {
+            return Err((Code::PermissionError, NOT_AN_OPERATOR.to_owned()));
         }
         let ask = ControlRequest::decode(request.body())
             .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
-        let who = shown_peer(&caller.peer);
+        // Also of what another node is asked.
+        if caller.control == ControlAccess::Read && ask.what.as_ref().is_none_or(What::is_change) {
+            let message =
+                format_args!("command denied to {}, which may only read", caller.identity);
+            self.host.log(Level::Warn, Some(caller.session), message);
+            let text = format!("\"control\" is read-only to {}", caller.identity);
+            return Err((Code::PermissionError, text));
+        }
+        let who = shown_operator(caller);
         if nodes::is_for_another(&self.host, &ask) {
             return nodes::pass_on(&self.host, ask, &who, response).await;
         }
@@ -296,6 +304,16 @@ impl Host {
     }
 }
 
+/// An operator as it stands in the log.
+fn shown_operator(caller: &Caller) -> String {
+    let peer = shown_peer(&caller.peer);
+    match caller.identity {
+        Identity::Unix(_) | Identity::Anonymous => peer,
+        Identity::Node(_) => caller.identity.to_string(),
+        _ => format!("{} at {peer}", caller.identity),
+    }
+}
+
 /// A client that wants no more records gets its answer all the same (L28).
 pub(super) fn check_sent(sent: Result<(), WriteError>) -> Result<(), Failure> {
     match sent {
@@ -361,6 +379,7 @@ fn shown(info: SessionInfo, worker: &str) -> Session {
         requests_total: info.requests_total,
         worker: worker.to_owned(),
         requests: requests.collect(),
+        identity: info.identity.to_string(),
     }
 }
 

@@ -11,8 +11,8 @@ use sekisho_config::Level;
 use sekisho_endpoint::control::{Certificate, PurgeCache, Purged};
 use sekisho_endpoint::remote::{self, RemoteCall};
 use sekisho_endpoint::{
-    Budget, Code, Config, Echo, Endpoint, Greeting, Peer, Request, Response, Service, Services,
-    SessionSlots, Work,
+    Admitted, Applicant, Budget, Code, Config, ControlAccess, Decision, Echo, Endpoint, Identity,
+    Peer, Request, Response, Service, ServiceAccess, Services, SessionSlots, Work,
 };
 use sekisho_handler::memory::HeapWatch;
 use sekisho_handler::status::StatusQuery;
@@ -22,6 +22,7 @@ use sekisho_log::Logs;
 use sekisho_native::frame::Kind;
 use sekisho_native::message::{Bye, write};
 use sekisho_net::clock::unix_time;
+use sekisho_net::native::gate::{NOT_AN_OPERATOR, control_access};
 use sekisho_net::native::{NativeLog, SessionLogger};
 use sekisho_net::tls::InUse;
 use sekisho_net::worker::Shared;
@@ -33,7 +34,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::control::Control;
 use super::memory_guard;
-use super::operators::{Operators, REFUSAL};
 use super::overview::History;
 use super::status;
 use super::worker_registry::WorkerRegistry;
@@ -271,19 +271,30 @@ impl Host {
         rules: &Rules,
     ) -> (Rc<RefCell<Rules>>, Rc<Endpoint>) {
         let admin_sessions = rules.endpoint.admin_sessions;
+        let policy = Arc::new(rules.policy());
+        let rules = Rc::new(RefCell::new(rules.clone()));
+        let known = Rc::clone(&rules);
         let config = Config {
-            policy: Arc::new(rules.policy()),
+            policy,
             slots: SessionSlots::new(admin_sessions, admin_sessions, CONTROL_GREETINGS),
             budget: Budget::new(SEAT_BYTES),
             session_bytes_max: SESSION_BYTES_MAX,
             // A peer that may not control is turned away before.
-            authenticator: Rc::new(|_: &Greeting, _: &Peer| Ok(())),
+            authenticator: Rc::new(move |applicant: &Applicant<'_>| {
+                let peer = applicant.peer;
+                // Only a session that asks for it controls anything.
+                let access = || control_of(peer, &known.borrow());
+                let wants = applicant.greeting.wants_admin;
+                let control = if wants { access() } else { ControlAccess::None };
+                Decision::Now(Ok(Admitted { identity: Identity::of_peer(peer), control }))
+            }),
+            // What an operator may do is not counted with what others do.
+            access: ServiceAccess::default(),
             observer: Rc::new(SessionLogger::new(HostLog(Rc::clone(self)))),
             ids: Arc::clone(&self.shared.connections),
         };
         let endpoint = Endpoint::new(config, self.services());
         *self.endpoint.borrow_mut() = Some(Rc::clone(&endpoint));
-        let rules = Rc::new(RefCell::new(rules.clone()));
         // A socket that cannot be registered with the runtime is skipped; that does not happen in practice.
         for listener in control_sockets.into_iter().filter_map(|it| UnixListener::from_std(it).ok())
         {
@@ -320,7 +331,7 @@ async fn take_operators(listener: UnixListener, rules: Rc<RefCell<Rules>>, endpo
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                if is_welcome(&stream, &rules.borrow().operators) {
+                if is_welcome(&stream, &rules.borrow()) {
                     tokio::task::spawn_local(endpoint.serve(stream));
                 } else {
                     turn_away(&stream);
@@ -351,15 +362,21 @@ impl NativeLog for HostLog {
     }
 }
 
-fn is_welcome(stream: &tokio::net::UnixStream, operators: &Operators) -> bool {
-    stream.peer_cred().is_ok_and(|of| operators.has(of.uid()))
+fn is_welcome(stream: &tokio::net::UnixStream, rules: &Rules) -> bool {
+    let peer = stream.peer_cred().map(|of| Peer::Local { uid: of.uid(), pid: None });
+    peer.is_ok_and(|peer| control_of(&peer, rules) > ControlAccess::None)
+}
+
+/// What a process may do at the control socket.
+fn control_of(peer: &Peer, rules: &Rules) -> ControlAccess {
+    control_access(&rules.identities.permissions, peer, &Identity::of_peer(peer))
 }
 
 /// Sends the reason, and keeps no state for a peer that may not control.
 fn turn_away(stream: &tokio::net::UnixStream) {
     let mut out = Vec::new();
     let code = Code::PermissionError.number();
-    let bye = Bye { code, text: REFUSAL.to_owned(), major: 0, minor: 0 };
+    let bye = Bye { code, text: NOT_AN_OPERATOR.to_owned(), major: 0, minor: 0 };
     write(&mut out, Kind::Bye, 0, &bye);
     // A fresh socket has room for it.
     let _ = stream.try_write(&out);

@@ -148,6 +148,12 @@ pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
             endpoint.refused as f64,
         ),
         one(
+            "sekisho_service_denied_total",
+            "Calls of services that their callers might not make, or not then (`permit`, `requests_per_identity`)",
+            "counter",
+            endpoint.denied as f64,
+        ),
+        one(
             "sekisho_memory_short",
             "Whether memory is short, so that new connections and costly work are refused",
             "gauge",

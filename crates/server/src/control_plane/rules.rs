@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sekisho_config::Endpoint;
-use sekisho_endpoint::{Code, Greeting, Peer, Policy, SessionSlots};
+use sekisho_endpoint::{Policy, RequestLimits, ServiceAccess, SessionSlots};
 use sekisho_handler::memory;
-use sekisho_net::native::NativeRules;
+use sekisho_net::native::{GateRules, NativeRules};
 
-use super::operators::Operators;
+use super::identities::Identities;
 use crate::cluster::Membership;
 
 /// Peers that have only just connected, at each address.
@@ -20,13 +20,33 @@ const SESSION_BYTES_MAX: usize = 8 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) endpoint: Endpoint,
-    pub(crate) operators: Operators,
+    pub(crate) identities: Identities,
+    /// The same for callers of services, and how much they may do at once.
+    pub(crate) access: ServiceAccess,
     pub(crate) grace: Option<Duration>,
     /// What this node is in its cluster.
     pub(crate) membership: Option<Arc<Membership>>,
 }
 
 impl Rules {
+    /// Those of a configuration. As long as the limits are those of `before`, what runs goes on counting.
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        identities: Identities,
+        grace: Option<Duration>,
+        before: Option<&Self>,
+    ) -> Self {
+        let limits = |of: &Endpoint| (of.requests_per_identity, of.requests_per_address);
+        let own = limits(&endpoint);
+        let limits = match before {
+            Some(before) if limits(&before.endpoint) == own => Arc::clone(&before.access.limits),
+            _ => RequestLimits::new(own.0, own.1),
+        };
+        let permissions = Arc::new(identities.permissions.clone());
+        let access = ServiceAccess { permissions, limits };
+        Self { endpoint, identities, access, grace, membership: None }
+    }
+
     /// The same for the workers; `None` where nothing is listened on. If only addresses have changed since
     /// `before`, it is the same value: sessions go on under it.
     pub(crate) fn for_workers(
@@ -42,24 +62,20 @@ impl Rules {
             return Some(Arc::clone(native));
         }
         let limits = &self.endpoint;
-        let operators = self.operators.clone();
+        let Identities { tokens, allowed, .. } = self.identities.clone();
+        let password_file = limits.password_file.clone();
         Some(Arc::new(NativeRules {
             policy: Arc::new(self.policy()),
-            slots: SessionSlots::with_address_limit(
+            slots: SessionSlots::with_shares(
                 limits.sessions_max,
                 limits.admin_sessions,
                 GREETINGS,
-                limits.sessions_of_an_address(),
+                (limits.sessions_of_an_address(), limits.sessions_per_identity.unwrap_or(u32::MAX)),
             ),
             budget: Arc::clone(memory::native()),
             session_bytes_max: SESSION_BYTES_MAX.min(memory::native().limit() / 2),
-            authenticator: Arc::new(move |greeting: &Greeting, peer: &Peer| {
-                // While memory is short, only operators are admitted (X8).
-                if !greeting.wants_admin && memory::is_short() {
-                    return Err((Code::ResourceLimitReached, "memory is short".to_owned()));
-                }
-                operators.admit(greeting, peer)
-            }),
+            gate: GateRules { tokens, password_file, allowed },
+            access: self.access.clone(),
             services: limits.services.clone(),
             http_addresses: limits.http_addresses.clone(),
             grace: self.grace,
@@ -69,7 +85,9 @@ impl Rules {
     fn is_same_but_addresses(&self, other: &Self) -> bool {
         let mut endpoint = other.endpoint.clone();
         endpoint.listens.clone_from(&self.endpoint.listens);
-        self.operators == other.operators && self.endpoint == endpoint
+        // Certificates are taken up by the listeners.
+        endpoint.tls.clone_from(&self.endpoint.tls);
+        self.identities == other.identities && self.endpoint == endpoint
     }
 
     /// Limits and deadlines of a session.

@@ -196,6 +196,8 @@ fn shown(view: SessionView, worker: &str) -> control::Session {
         requests_total: view.requests,
         worker: worker.to_owned(),
         requests: requests.into_iter().collect(),
+        // Each request may have its own.
+        identity: String::new(),
     }
 }
 

@@ -1,16 +1,17 @@
 //! Finding the server that is meant, and connecting to it.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read as _};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use sekisho_config::ListenAddress;
+use sekisho_endpoint::blocking::Transport;
 use sekisho_endpoint::control::{DescribeNode, NodeInfo, What};
 
-use super::session::Server;
+use super::session::{Credential, Server};
+use super::tls::TlsSocket;
 use super::{Failure, Target};
 use crate::cli::Flags;
 use crate::local_socket::{self, Purpose};
@@ -28,13 +29,31 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<TlsSocket>),
 }
 
-impl Read for Socket {
+impl Transport for Socket {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Unix(unix) => unix.read(into),
-            Self::Tcp(tcp) => tcp.read(into),
+            Self::Unix(unix) => Transport::read(unix, into),
+            Self::Tcp(tcp) => Transport::read(tcp, into),
+            Self::Tls(tls) => tls.read(into),
+        }
+    }
+
+    fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(unix) => unix.write_some(bytes),
+            Self::Tcp(tcp) => tcp.write_some(bytes),
+            Self::Tls(tls) => tls.write_some(bytes),
+        }
+    }
+
+    fn wait(&mut self, wants_to_write: bool, timeout: Duration) -> io::Result<bool> {
+        match self {
+            Self::Unix(unix) => unix.wait(wants_to_write, timeout),
+            Self::Tcp(tcp) => tcp.wait(wants_to_write, timeout),
+            Self::Tls(tls) => tls.wait(wants_to_write, timeout),
         }
     }
 }
@@ -44,28 +63,20 @@ impl Socket {
         match self {
             Self::Unix(unix) => unix.set_read_timeout(timeout),
             Self::Tcp(tcp) => tcp.set_read_timeout(timeout),
-        }
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(unix) => unix.as_fd(),
-            Self::Tcp(tcp) => tcp.as_fd(),
+            Self::Tls(tls) => tls.tcp.set_read_timeout(timeout),
         }
     }
 }
 
 /// A session with the server that is meant, to control it.
 pub(super) fn to_control(target: &Target) -> Result<Server, Failure> {
-    Server::connect(connect(target)?, credential(target)?, "ctl")
+    Server::connect(connect(target)?, credential(target)?, "ctl", true)
 }
 
 /// The process that has taken over from another as this node, once it can be asked.
 pub(super) fn successor(target: &Target, from: u32, node: &str) -> Option<Server> {
     let meant = |socket| {
-        let mut server = Server::connect(socket, credential(target).ok()?, "ctl").ok()?;
+        let mut server = Server::connect(socket, credential(target).ok()?, "ctl", true).ok()?;
         let seen = server.ask::<NodeInfo>(What::DescribeNode(DescribeNode {})).ok()?;
         (seen.name == node && seen.pid != from).then_some(server)
     };
@@ -84,17 +95,28 @@ pub(super) fn successor(target: &Target, from: u32, node: &str) -> Option<Server
 }
 
 /// A session to call a service, which may take its time. At a named address it is an ordinary session, unless
-/// the service controls the server or a credential is given: not every client that may call may control.
+/// the service controls the server or the credential is an operator's: not every client that may call may control.
 pub(super) fn to_call(target: &Target, is_operator: bool) -> Result<Server, Failure> {
-    let is_admin = is_operator || target.socket.is_none() || target.credential_file.is_some();
-    let socket = connect(target)?;
-    socket.set_read_timeout(None)?;
-    Server::connect_as(socket, credential(target)?, "ctl", is_admin)
+    let open = |is_admin| {
+        let socket = connect(target)?;
+        socket.set_read_timeout(None)?;
+        Server::connect(socket, credential(target)?, "ctl", is_admin)
+    };
+    let must_control = is_operator || target.socket.is_none();
+    let may_control = must_control || target.credential_file.is_some();
+    match open(may_control) {
+        Err(Failure::NotAllowed(_)) if may_control && !must_control => open(false),
+        opened => opened,
+    }
 }
 
 fn connect(target: &Target) -> Result<Socket, Failure> {
     match target {
-        Target { socket: Some(at), .. } => socket(at),
+        Target { socket: Some(at), cacert: None, .. } => socket(at),
+        Target { socket: Some(at), .. } => match socket(at)? {
+            Socket::Tcp(tcp) => Ok(Socket::Tls(Box::new(TlsSocket::new(tcp, target)?))),
+            _ => Err(Failure::Failed(format!("{at}: TLS is for ADDRESS:PORT"))),
+        },
         Target { pid: Some(pid), .. } => control_socket(*pid),
         Target { config: None, prefix: None, .. } => control_socket(the_only_one()?),
         target => configured(target),
@@ -189,8 +211,8 @@ fn named(pid: u32) -> String {
     format!("{pid} ({})", super::show::tame(&words.join(" ")))
 }
 
-fn credential(target: &Target) -> Result<Vec<u8>, Failure> {
-    let Some(path) = &target.credential_file else { return Ok(Vec::new()) };
+fn credential(target: &Target) -> Result<Credential, Failure> {
+    let Some(path) = &target.credential_file else { return Ok(Credential::default()) };
     let failed =
         |why: &dyn std::fmt::Display| Failure::Failed(format!("{}: {why}", path.display()));
     let file = fs::File::open(path).map_err(|error| failed(&error))?;
@@ -201,7 +223,8 @@ fn credential(target: &Target) -> Result<Vec<u8>, Failure> {
     if text.len() as u64 > CREDENTIAL_FILE_BYTES_MAX {
         return Err(failed(&"too long for a credential"));
     }
-    Ok(text.trim_ascii().to_vec())
+    let user = target.user.clone().unwrap_or_default();
+    Ok(Credential { user, secret: text.trim_ascii().to_vec() })
 }
 
 /// Rests between two looks.

@@ -13,6 +13,13 @@ use super::Failure;
 use super::cluster::answering;
 use super::connect::Socket;
 
+/// What is shown to a server: a token, or a user's password.
+#[derive(Default)]
+pub(super) struct Credential {
+    pub(super) user: String,
+    pub(super) secret: Vec<u8>,
+}
+
 /// What is asked about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
@@ -32,26 +39,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Takes the control socket.
+    /// Takes the control socket, or another.
     pub(super) fn connect(
         socket: Socket,
-        credential: Vec<u8>,
-        label: &str,
-    ) -> Result<Self, Failure> {
-        Self::connect_as(socket, credential, label, true)
-    }
-
-    /// Takes the control socket, or another.
-    pub(super) fn connect_as(
-        socket: Socket,
-        credential: Vec<u8>,
+        Credential { user, secret }: Credential,
         label: &str,
         admin: bool,
     ) -> Result<Self, Failure> {
         let options = Options {
             label: format!("{label}-{}", std::process::id()),
             application: "sekisho ctl".to_owned(),
-            credential,
+            user,
+            credential: secret,
             admin,
             ..Options::default()
         };

@@ -15,8 +15,11 @@ pub(super) fn name(session: &Session) -> String {
 /// A table of sessions.
 pub(super) fn sessions(sessions: &[Session], out: &mut dyn Write) -> io::Result<()> {
     let mut rows = vec![
-        ["ID", "PROTOCOL", "LABEL", "PEER", "STATE", "AGE", "DEADLINE", "IN", "OUT", "REQUEST"]
-            .map(str::to_owned),
+        [
+            "ID", "PROTOCOL", "LABEL", "PEER", "IDENTITY", "STATE", "AGE", "DEADLINE", "IN", "OUT",
+            "REQUEST",
+        ]
+        .map(str::to_owned),
     ];
     for session in sessions {
         rows.push([
@@ -24,6 +27,7 @@ pub(super) fn sessions(sessions: &[Session], out: &mut dyn Write) -> io::Result<
             session.protocol.clone(),
             label(session),
             session.peer.clone(),
+            or_dash(&session.identity),
             state(session),
             age(session.age_millis),
             deadline(session),
@@ -32,7 +36,7 @@ pub(super) fn sessions(sessions: &[Session], out: &mut dyn Write) -> io::Result<
             current(session),
         ]);
     }
-    table(&rows, &[5, 7, 8], out)
+    table(&rows, &[6, 8, 9], out)
 }
 
 /// A table of running requests.
@@ -67,6 +71,7 @@ pub(super) fn session(session: &Session, out: &mut dyn Write) -> io::Result<()> 
         ("label", or_dash(&session.label)),
         ("application", or_dash(&session.application)),
         ("peer", session.peer.clone()),
+        ("identity", or_dash(&session.identity)),
         ("admin", if session.admin { "yes" } else { "no" }.to_owned()),
         ("state", state(session)),
         ("age", age(session.age_millis)),
@@ -160,6 +165,7 @@ pub(super) fn session_json(session: &Session) -> Value {
         "label": session.label,
         "application": session.application,
         "peer": session.peer,
+        "identity": (!session.identity.is_empty()).then_some(&session.identity),
         "admin": session.admin,
         "state": session.state,
         "shutdown": some(&session.asked),

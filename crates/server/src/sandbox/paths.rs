@@ -136,6 +136,10 @@ impl SandboxPaths {
             // Bodies that do not fit in memory are kept there on their way.
             paths.add(std::env::temp_dir(), Right::Write);
         }
+        if let Some(file) = &config.main.endpoint.password_file {
+            // It is replaced by another one when it changes.
+            paths.add(folder_around(file), Right::Read);
+        }
         for cache in &config.http.caches {
             paths.add(&cache.path, Right::Write);
         }

@@ -1,16 +1,25 @@
 //! A Redis or Valkey server, a cluster of them, or the primary that their sentinels name. Whatever is decided there is one
 //! script, by the store's clock.
 
+use std::path::Path;
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::sentinel::{SentinelClient, SentinelServerType};
-use redis::{Client, Cmd, RedisError, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError,
+    Value,
+};
+use rustls::pki_types::ServerName;
 use sekisho_config::Rate;
 use sekisho_handler::limits::Counted;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use crate::client_tls::client_tls;
 
 /// The places of a server that is gone are free after this time.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
@@ -86,7 +95,7 @@ pub(super) struct Told<'a> {
 }
 
 /// A store, connected to when it is needed.
-pub(super) struct Store {
+pub(crate) struct Store {
     url: String,
     connection: Option<Connection>,
 }
@@ -97,12 +106,12 @@ enum Connection {
 }
 
 impl Store {
-    pub(super) fn new(url: &str) -> Self {
+    pub(crate) fn new(url: &str) -> Self {
         Self { url: url.to_owned(), connection: None }
     }
 
     /// The next message is sent over a new connection.
-    pub(super) fn hang_up(&mut self) {
+    pub(crate) fn hang_up(&mut self) {
         self.connection = None;
     }
 
@@ -119,6 +128,11 @@ impl Store {
             }
             other => Err(format!("an unexpected answer: {other:?}")),
         }
+    }
+
+    /// Sends any other command.
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, String> {
+        self.connection().await?.run_one(command).await.map_err(|error| error.to_string())
     }
 
     async fn connection(&mut self) -> Result<&mut Connection, String> {
@@ -241,6 +255,32 @@ async fn connect(url: &str) -> Result<Connection, RedisError> {
         let mut client = SentinelClient::build(nodes(list), name.to_owned(), None, kind)?;
         return Ok(Connection::One(client.get_async_connection().await?));
     }
+    if let Some(rest) = url.strip_prefix("rediss://") {
+        return connect_by_tls(rest).await.map(Connection::One);
+    }
     let client = Client::open(url)?;
     Ok(Connection::One(client.get_multiplexed_async_connection().await?))
+}
+
+/// Over TLS, with the TLS of the server: `host:port/db?ca=/file`.
+async fn connect_by_tls(rest: &str) -> Result<MultiplexedConnection, RedisError> {
+    let (rest, file) = match rest.split_once("?ca=") {
+        Some((rest, file)) => (rest, Some(Path::new(file))),
+        None => (rest, None),
+    };
+    let wrong = |why: String| RedisError::from((ErrorKind::InvalidClientConfig, "TLS", why));
+    let info = format!("redis://{rest}").into_connection_info()?;
+    let ConnectionAddr::Tcp(host, port) = info.addr() else {
+        return Err(wrong("a host is missing".to_owned()));
+    };
+    let name = ServerName::try_from(host.clone()).map_err(|error| wrong(error.to_string()))?;
+    let tls = client_tls(file).map_err(wrong)?;
+    let socket = TcpStream::connect((host.as_str(), *port)).await?;
+    socket.set_nodelay(true)?;
+    let stream = TlsConnector::from(tls).connect(name, socket).await?;
+    let (settings, config) = (info.redis_settings(), AsyncConnectionConfig::default());
+    let made = MultiplexedConnection::new_with_config(settings, stream, config).await;
+    let (connection, driver) = made?;
+    tokio::spawn(driver);
+    Ok(connection)
 }

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod fleet;
 mod pebble;
 
 use std::os::unix::fs::PermissionsExt;

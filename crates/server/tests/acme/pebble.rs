@@ -4,7 +4,8 @@ use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 
-use sekisho_testkit::{Tree, eventually};
+use rustix::process::{Pid, kill_process};
+use sekisho_testkit::{Signal, Tree, eventually};
 
 use crate::common::LONG;
 
@@ -107,6 +108,13 @@ impl Pebble {
             child.kill().ok();
             child.wait().ok();
         }
+    }
+
+    /// It hears nothing until it is continued.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let child = self.authority.as_ref().expect("it runs");
+        let id = Pid::from_child(child);
+        kill_process(id, signal).expect("a signal");
     }
 
     /// Where its directory is.

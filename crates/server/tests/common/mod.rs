@@ -1,6 +1,8 @@
 //! What the scenario files share: where the binary is, and the frame around a test's configuration.
 #![allow(dead_code, reason = "each scenario file uses what it needs")]
 
+pub(crate) mod store;
+
 use std::fs::File;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};

@@ -4,9 +4,13 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[path = "../common/authority.rs"]
+mod authority;
+
 mod access;
 mod clients;
 mod commands;
+mod identity;
 mod many;
 mod memory;
 mod mistakes;

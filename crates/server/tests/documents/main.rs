@@ -85,6 +85,7 @@ pages! {
     the_commands_of_access_work: "access.md" needs "htpasswd";
     the_commands_of_behind_a_proxy_work: "behind-a-proxy.md";
     the_commands_of_caching_work: "caching.md";
+    the_commands_of_cluster_work: "cluster.md";
     the_commands_of_cgi_work: "cgi.md" needs "git" "perl";
     the_commands_of_compression_work: "compression.md" needs "zstd";
     the_commands_of_containers_work: "containers.md";
@@ -93,6 +94,7 @@ pages! {
     the_commands_of_fastcgi_work: "fastcgi.md" needs "nginx";
     the_commands_of_filters_work: "filters.md";
     the_commands_of_git_work: "git.md" needs "git" "htpasswd";
+    the_commands_of_identity_work: "identity.md";
     the_commands_of_install_work: "install.md";
     the_commands_of_listing_work: "listing.md";
     the_commands_of_logs_work: "logs.md";
@@ -102,6 +104,7 @@ pages! {
     the_commands_of_php_work: "php.md" needs "php-fpm8.2" "php-cgi" "nginx";
     the_commands_of_proxy_work: "proxy.md";
     the_commands_of_rate_limits_work: "rate-limits.md";
+    the_commands_of_scale_work: "scale.md";
     the_commands_of_security_work: "security.md";
     the_commands_of_share_work: "share.md";
     the_commands_of_spa_work: "spa.md";

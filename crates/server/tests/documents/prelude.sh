@@ -29,7 +29,9 @@ names="localhost app $(grep -ohE '[a-z0-9-]+(\.[a-z0-9-]+)*\.(com|org|net|intern
     $(grep -ohE 'https?://[a-z][a-z0-9.-]+' "$work/page/page.sh" | sed 's,.*//,,' | sort -u)"
 for name in $names; do echo "127.0.0.1 $name" >> /etc/hosts; done
 echo "$(hostname) 127.0.0.1" >> /etc/hosts
-id sekisho >/dev/null 2>&1 || useradd --system --no-create-home sekisho || cannot "useradd"
+for name in sekisho operator monitor; do
+    id $name >/dev/null 2>&1 || useradd --system --no-create-home $name || cannot "useradd"
+done
 chown sekisho: /var/log/sekisho
 chmod 755 "$work" "$work/bin" /home/kim
 cp "$work/packaging/sekisho.conf" /etc/sekisho/
@@ -56,6 +58,7 @@ printf '[ca]\ndefault_ca=us\n[us]\ndatabase=%s/index.txt\ncrlnumber=%s/crlnumber
 openssl ca -gencrl -config "$work/ca.conf" -keyfile "$key" -cert "$certificate" -out /etc/sekisho/clients.crl 2>/dev/null || cannot "a CRL"
 for name in users writers git-users; do echo 'kim:{PLAIN}secret' > "/etc/sekisho/$name"; done
 echo '0123456789abcdef0123456789abcdef' > /etc/sekisho/ctl.secret
+echo 'ci:0123456789abcdef0123456789abcde1' > /etc/sekisho/tokens
 cp /etc/nginx/*_params /etc/nginx/fastcgi.conf /etc/sekisho/ 2>/dev/null
 
 # --- What the commands of a page mean.

@@ -3,6 +3,8 @@
 //! `services.rs`.
 #![forbid(unsafe_code)]
 
+#[path = "../common/authority.rs"]
+mod authority;
 mod services;
 mod ways;
 
@@ -13,8 +15,8 @@ use std::time::Duration;
 use sekisho::Code;
 use sekisho_testkit::{Server, Tree, eventually, have, run};
 
-use services::{BLOCK, COUNT, FORGET, KV, PANIC, PATIENT, SUM};
-use ways::{Http1, Http2, NativeIpc, NativeTcp, NativeUnix, Outcome, Way};
+use services::{BLOCK, COUNT, FORGET, GUARDED, KV, PANIC, PATIENT, SUM, WHOAMI};
+use ways::{Http1, Http2, NativeIpc, NativeTcp, NativeTls, NativeUnix, Outcome, User, Way};
 
 /// Longer than anything takes that is going to happen at all, on a loaded machine too.
 const LONG: Duration = Duration::from_mins(1);
@@ -22,7 +24,17 @@ const LONG: Duration = Duration::from_mins(1);
 const CONFIG: &str = "worker_processes 2;
     error_log {dir}/error.log debug;
     events {}
-    endpoint { listen 127.0.0.1:{port2}; listen unix:{dir}/s; listen unix:{dir}/m ipc; }
+    endpoint {
+        listen 127.0.0.1:{port2};
+        listen 127.0.0.1:{port3} ssl;
+        listen unix:{dir}/s;
+        listen unix:{dir}/m ipc;
+        ssl_certificate {dir}/ours-server.pem;
+        ssl_certificate_key {dir}/ours-server.pem;
+        password_file {dir}/users;
+        permit guarded user:ann;
+        requests_per_identity 4;
+    }
     http {
         access_log {dir}/access.log;
         server {
@@ -35,6 +47,16 @@ const CONFIG: &str = "worker_processes 2;
             location /block/ { service block; }
             location /patient/ { service patient; }
             location /sum/ { service sum; client_max_body_size 64m; }
+            location /whoami/ { service whoami; }
+            location /guarded/ { service guarded; }
+            location /as-user/ {
+                auth_basic x;
+                auth_basic_user_file {dir}/users;
+                location /as-user/whoami/ { service whoami; }
+                location /as-user/guarded/ { service guarded; }
+                location /as-user/patient/ { service patient; }
+                location /as-user/echo/ { service echo; }
+            }
         }
     }";
 
@@ -122,6 +144,68 @@ fn streams(server: &Server, way: &dyn Way) {
     }
 }
 
+const ANN: User<'static> = Some(("ann", "correct horse"));
+const BOB: User<'static> = Some(("bob", "battery staple"));
+
+/// E13: a caller is who it has proved to be, and the same by every way.
+fn identities(server: &Server, way: &dyn Way) {
+    let who = |user| {
+        let outcome = way.call_as(server, user, (WHOAMI, "whoami"), b"")?;
+        Ok::<_, u32>(String::from_utf8(outcome.result()).expect("text"))
+    };
+    let local = format!("unix:{}", rustix::process::geteuid().as_raw());
+    let is_local = matches!(way.name(), "native unix" | "native shared memory");
+    let nobody = if is_local { local } else { "anonymous".to_owned() };
+    assert_eq!(who(None), Ok(nobody));
+    assert_eq!(who(ANN), Ok("user:ann".to_owned()));
+    assert_eq!(who(BOB), Ok("user:bob".to_owned()));
+    let wrong = Err(Code::AuthenticationError.number());
+    assert_eq!(who(Some(("ann", "battery staple"))), wrong);
+    assert_eq!(who(Some(("carl", "correct horse"))), wrong);
+}
+
+/// E14: one rule about a service holds for every way to it.
+fn permissions(server: &Server, way: &dyn Way) {
+    let call = |user| way.call_as(server, user, (GUARDED, "guarded"), b"").expect("known");
+    assert_eq!(call(ANN).result(), b"user:ann");
+    for user in [None, BOB] {
+        let (code, text) = call(user).answer.expect_err("refused");
+        assert_eq!(code, Code::PermissionError.number());
+        assert!(text.starts_with("service \"guarded\" is not permitted to "), "{text}");
+    }
+    eventually("the log", LONG, || server.log("error.log").contains("service \"guarded\" denied"));
+}
+
+/// E4, E14: running calls of an identity count together, by whatever way they came.
+fn limits(server: &Server, way: &dyn Way) {
+    let key = |at: usize| format!("limit-{at}-{}", way.name().replace(' ', "-"));
+    let waits = |key: &str| {
+        let outcome = Http1.call(server, (KV, "kv"), format!("get {key}").as_bytes());
+        outcome.answer.unwrap_or_default() == b"waits"
+    };
+    let echo = |user: User<'_>| way.call_as(server, user, ECHO, b"x").expect("known");
+    let patient = (PATIENT, "patient");
+    // This way holds one of the four places, others the rest.
+    let others: [&dyn Way; 3] = [&Http1, &NativeTcp, &Http1];
+    let hold = |at: usize, by: &dyn Way, inner: &dyn Fn()| {
+        by.leave_as(server, BOB, patient, key(at).as_bytes(), &|| {
+            eventually("the call", LONG, || waits(&key(at)));
+            inner();
+        });
+    };
+    hold(0, way, &|| {
+        hold(1, others[1], &|| {
+            hold(2, others[0], &|| {
+                hold(3, others[2], &|| {
+                    assert_eq!(failed(&echo(BOB)), Code::ResourceLimitReached.number());
+                    assert_eq!(echo(ANN).result(), b"x", "another identity");
+                });
+            });
+        });
+    });
+    eventually("room again", LONG, || echo(BOB).answer.is_ok());
+}
+
 /// What only HTTP has: statuses, plain bodies, bodies larger than any frame, methods, logs.
 fn http_alone(server: &Server, _: &dyn Way) {
     let mut client = server.connect();
@@ -172,10 +256,13 @@ fn grpc(server: &Server, _: &dyn Way) {
     print!("{}", done.stdout);
 }
 
+/// `battery staple`, by bcrypt.
+const BOB_HASH: &str = "$2y$05$o0jnZvHTpzYfQoymBQQ8lO3DoEEBq7sA2y80fCgzDa7kFDDHXF6Ge";
+
 type Check = fn(&Server, &dyn Way);
 type Row = (&'static str, Check);
 
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 10] = [
     ("what_was_sent_comes_back", echo),
     ("one_store_for_all_ways", one_store),
     ("records_come_once_and_in_order", many_records),
@@ -183,6 +270,9 @@ const ROWS: [Row; 7] = [
     ("what_blocks_is_done_elsewhere", blocking),
     ("a_client_that_goes_away_cancels", leaving_cancels),
     ("a_stream_is_taken_whole", streams),
+    ("a_caller_is_who_it_has_proved_to_be", identities),
+    ("one_rule_about_a_service_for_all_ways", permissions),
+    ("calls_of_an_identity_count_together", limits),
 ];
 
 fn main() -> ExitCode {
@@ -191,7 +281,7 @@ fn main() -> ExitCode {
         return sekisho::run(services::factory());
     }
     let filter = arguments.iter().find(|word| !word.starts_with('-'));
-    let ways: [&dyn Way; 5] = [&Http1, &Http2, &NativeTcp, &NativeUnix, &NativeIpc];
+    let ways: [&dyn Way; 6] = [&Http1, &Http2, &NativeTcp, &NativeTls, &NativeUnix, &NativeIpc];
     let mut all: Vec<(String, &dyn Way, Check)> = Vec::new();
     for (name, row) in ROWS {
         all.extend(ways.iter().map(|way| (format!("{name} over {}", way.name()), *way, row)));
@@ -206,7 +296,11 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let own = std::env::current_exe().expect("this program");
-    let server = Server::start_in(Tree::new(), own.to_str().expect("a path"), CONFIG);
+    let tree = Tree::new();
+    authority::authority(&tree, "ours", "client");
+    // A password that is known at once, and one that takes its time.
+    tree.file("users", format!("ann:{{PLAIN}}correct horse\nbob:{BOB_HASH}\n"));
+    let server = Server::start_in(tree, own.to_str().expect("a path"), CONFIG);
     let mut failures = 0;
     for (name, way, row) in &all {
         let outcome = catch_unwind(AssertUnwindSafe(|| row(&server, *way)));

@@ -15,6 +15,8 @@ pub(crate) const PANIC: u32 = 1003;
 pub(crate) const BLOCK: u32 = 1004;
 pub(crate) const PATIENT: u32 = 1005;
 pub(crate) const SUM: u32 = 1006;
+pub(crate) const WHOAMI: u32 = 1007;
+pub(crate) const GUARDED: u32 = 1008;
 
 type Store = Arc<Mutex<BTreeMap<String, String>>>;
 
@@ -37,6 +39,9 @@ fn services(store: &Store) -> Services {
     let patient = service_fn(move |request, response| patient(Arc::clone(&own), request, response));
     add(PATIENT, "patient", patient);
     add(SUM, "sum", Rc::new(Sum));
+    for (number, name) in [(WHOAMI, "whoami"), (GUARDED, "guarded")] {
+        add(number, name, service_fn(whoami));
+    }
     services
 }
 
@@ -75,6 +80,11 @@ async fn kv(store: Store, request: Request, response: Response) {
         }
         _ => response.error(Code::InvalidRequest, "get, put or scan is wanted"),
     };
+}
+
+/// Who calls.
+async fn whoami(request: Request, response: Response) {
+    let _ = response.body(request.caller().identity.to_string().as_bytes());
 }
 
 /// `N SIZE`: so many records of that size, each of one byte's value. With `then fail` the answer is an error.

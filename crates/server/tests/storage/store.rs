@@ -20,7 +20,7 @@ pub(crate) struct Store {
 }
 
 /// The interpreter that has the server; `None` where it cannot be had.
-fn python() -> Option<String> {
+pub(crate) fn python() -> Option<String> {
     static INSTALL: Mutex<()> = Mutex::new(());
     let _turn = INSTALL.lock();
     let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/moto");
