@@ -7,6 +7,8 @@ mod citation;
 mod directives;
 mod licence;
 mod lock;
+mod packages;
+mod proto;
 mod sbom;
 mod settings;
 mod shape;
@@ -24,6 +26,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask spec [--check]        write (or check) docs/spec-coverage.md and docs/threats.md
        cargo xtask directives [--check]  write (or check) docs/directives.md
+       cargo xtask proto [--check]       write (or check) the .proto files of the native protocol
+       cargo xtask packages              the manifests of the crates that are meant to be published
        cargo xtask wall                  dependencies, sources and licences; what pure rooms touch
        cargo xtask style                 length and opening of files, words that must not stay
        cargo xtask settings              fields of the configuration's model that nobody reads
@@ -42,6 +46,9 @@ fn main() -> ExitCode {
         ["spec", "--check"] => [spec::check(&root), threats::check(&root)].concat(),
         ["directives"] => directives::write(&root),
         ["directives", "--check"] => directives::check(&root),
+        ["proto"] => proto::write(&root),
+        ["proto", "--check"] => proto::check(&root),
+        ["packages"] => packages::check(&root),
         ["wall"] => wall::check(&root),
         ["style"] => style::check(&root),
         ["settings"] => settings::check(&root),

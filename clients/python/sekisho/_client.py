@@ -1,4 +1,4 @@
-"""The session: frames in and out, slots, channels and their credit."""
+"""The session: frames in and out, slots, channels, bodies and their credit."""
 
 import collections
 import os
@@ -6,18 +6,21 @@ import select
 import socket
 import struct
 from types import TracebackType
-from typing import Deque, Dict, Iterator, Optional, Tuple, Type, Union
+from typing import Deque, Dict, Iterator, Optional, Set, Tuple, Type, Union
 
 from . import _protobuf as protobuf
 from ._errors import Broken, Code, Ended, Failed, Lost, SekishoError
+from ._shared import SharedMemoryStream
 
 Address = Union[str, "os.PathLike[str]", Tuple[str, int]]
 
-HEAD = struct.Struct("<IBBHI")  # length, kind, flags, slot, word
+HEAD = struct.Struct("<IBBHI")  # length, kind, channel, slot, word
 
 HELLO, WELCOME, BYE, SHUTDOWN, EXTEND, EXTENDED = 1, 2, 3, 4, 5, 6
-REQUEST, RESULT, ERROR, CANCEL = 16, 17, 18, 19
+PING, PONG = 7, 8
+REQUEST, RESULT, ERROR, CANCEL, OPTIONS = 16, 17, 18, 19, 20
 ACQUIRED, RECORD, RELEASED, CREDIT, DRAINED = 32, 33, 34, 35, 36
+DATA, DATA_END, DATA_CREDIT, DATA_STOP = 48, 49, 50, 51
 
 
 def connect(
@@ -30,7 +33,8 @@ def connect(
     admin: bool = False,
     timeout: Optional[float] = 60.0,
 ) -> "Client":
-    """Connects to a path of a Unix socket, "HOST:PORT" or (host, port), and says hello.
+    """Connects to "tcp://HOST:PORT", "unix:PATH" or "ipc:PATH" (shared memory), and says hello. A path of a Unix
+    socket, "HOST:PORT" and (host, port) will do as well.
 
     The credential is a token or, with a user, that user's password.
 
@@ -41,7 +45,16 @@ def connect(
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Client(stream, label, application, credential, admin, user)
     path = os.fspath(address)
-    host, colon, port = path.rpartition(":")
+    is_shared = path.startswith("ipc:")
+    if path.startswith(("unix:", "ipc:")):
+        path = path.partition(":")[2]
+        colon, port, host = "", "", ""
+    elif path.startswith("tcp://"):
+        host, colon, port = path[6:].rpartition(":")
+        if not port.isdigit():
+            raise ValueError(f"{path} is no address: tcp://HOST:PORT")
+    else:
+        host, colon, port = path.rpartition(":")
     if colon and port.isdigit() and "/" not in host:
         return connect(
             (host.strip("[]"), int(port)),
@@ -59,6 +72,8 @@ def connect(
     except OSError:
         stream.close()
         raise
+    if is_shared:
+        return Client(SharedMemoryStream(stream), label, application, credential, admin, user)
     return Client(stream, label, application, credential, admin, user)
 
 
@@ -71,7 +86,7 @@ class Client:
 
     def __init__(
         self,
-        stream: socket.socket,
+        stream: Union[socket.socket, SharedMemoryStream],
         label: str = "",
         application: str = "",
         credential: bytes = b"",
@@ -93,8 +108,14 @@ class Client:
         """The longest request, result or record."""
         self.requests_max = 0
         """How many requests may run at once."""
+        self.minor = 0
+        """The minor version of the protocol that both sides speak."""
+        self.part_bytes_max = 0
+        """The longest part of a body that goes on."""
+        self._window = 0
         hello = (
             protobuf.field(1, 1)
+            + protobuf.field(2, 1)
             + protobuf.field(3, label)
             + protobuf.field(4, application)
             + protobuf.field(5, credential)
@@ -109,16 +130,34 @@ class Client:
             stream.close()
             raise
 
-    def call(self, service: int, body: bytes = b"") -> bytes:
+    def call(self, service: Union[int, str], body: bytes = b"", *, timeout: Optional[float] = None) -> bytes:
         """Makes a request and waits for its answer. Records that it sends are thrown away."""
-        call = self.request(service, body)
+        call = self.request(service, body, timeout=timeout)
         call.drain()
         return call.answer()
 
-    def request(self, service: int, body: bytes = b"") -> "Call":
-        """Makes a request. Others may run at the same time."""
+    def request(
+        self,
+        service: Union[int, str],
+        body: bytes = b"",
+        *,
+        timeout: Optional[float] = None,
+        upload: bool = False,
+    ) -> "Call":
+        """Makes a request for a service, by its number or its name. Others may run at the same time.
+
+        The server ends it after `timeout` seconds with DEADLINE_EXCEEDED. With `upload`, the body goes on:
+        `Call.send`, then `Call.finish`.
+        """
         if self._end:
             raise self._end
+        options = (
+            protobuf.field(1, max(1, int(timeout * 1e6)) if timeout is not None else 0)
+            + protobuf.field(2, service if isinstance(service, str) else "")
+            + protobuf.field(3, int(upload))
+        )
+        if options and not self.minor:
+            raise Failed(Code.UNSUPPORTED_OPERATION, "the server speaks protocol version 1.0")
         if len(body) > self.frame_bytes_max:
             raise Failed(Code.RESOURCE_LIMIT_REACHED, "the request is too long")
         if len(self._calls) >= min(self.requests_max, 1 << 16):
@@ -127,9 +166,11 @@ class Client:
             self._next_slot = (self._next_slot + 1) % (1 << 16)
         slot = self._next_slot
         self._next_slot = (slot + 1) % (1 << 16)
-        call = Call(self, slot)
+        call = Call(self, slot, self._window if upload else None)
         self._calls[slot] = call
-        self._send(REQUEST, slot, service, body)
+        if options:
+            self._send(OPTIONS, slot, 0, options)
+        self._send(REQUEST, slot, 0 if isinstance(service, str) else service, body)
         return call
 
     def extend(self, seconds: float) -> float:
@@ -177,10 +218,10 @@ class Client:
         finally:
             self.close()
 
-    def _send(self, kind: int, slot: int, word: int = 0, payload: bytes = b"") -> None:
+    def _send(self, kind: int, slot: int, word: int = 0, payload: bytes = b"", channel: int = 0) -> None:
         if self._end:
             return
-        rest = memoryview(HEAD.pack(len(payload), kind, 0, slot, word) + payload)
+        rest = memoryview(HEAD.pack(len(payload), kind, channel, slot, word) + payload)
         while rest:
             try:
                 rest = rest[self._stream.send(rest) :]
@@ -199,7 +240,9 @@ class Client:
             self._receive()
 
     def _wait(self, events: int) -> int:
-        """Waits for the socket: what happened, or nothing after too long."""
+        """Waits for the transport: what happened, or nothing after too long."""
+        if isinstance(self._stream, SharedMemoryStream):
+            return self._stream.wait(events, self.timeout)
         poll = select.poll()
         poll.register(self._stream, events)
         ready = poll.poll(None if self.timeout is None else self.timeout * 1000)
@@ -231,7 +274,7 @@ class Client:
             raise self._end
         while len(self._received) < HEAD.size:
             self._receive()
-        length, kind, _flags, slot, _word = HEAD.unpack_from(self._received)
+        length, kind, channel, slot, word = HEAD.unpack_from(self._received)
         if length > max(self.frame_bytes_max, 4096):
             raise self._over(Broken("a frame is longer than it may be"))
         while len(self._received) < HEAD.size + length:
@@ -239,16 +282,19 @@ class Client:
         payload = bytes(self._received[HEAD.size : HEAD.size + length])
         del self._received[: HEAD.size + length]
         try:
-            self._take(kind, slot, payload)
+            self._take(kind, channel, slot, word, payload)
         except Broken as broken:
             raise self._over(broken)
 
-    def _take(self, kind: int, slot: int, payload: bytes) -> None:
+    def _take(self, kind: int, channel: int, slot: int, word: int, payload: bytes) -> None:
         if kind == WELCOME:
             welcome = protobuf.read(payload)
             self.session = protobuf.number(welcome, 3)
             self.frame_bytes_max = protobuf.number(welcome, 4)
             self.requests_max = protobuf.number(welcome, 5)
+            self.minor = min(protobuf.number(welcome, 2), 1)
+            self._window = protobuf.number(welcome, 6)
+            self.part_bytes_max = max(0, min(self._window - HEAD.size, self.frame_bytes_max))
             if not self.session:
                 raise Broken("a session without a number")
         elif kind == BYE:
@@ -260,21 +306,27 @@ class Client:
             raise self._over(Ended(Code.of(code) if code else None, text))
         elif kind == EXTENDED:
             self._extended = protobuf.number(protobuf.read(payload), 1)
+        elif kind == PING:
+            self._send(PONG, 0, word)
+        elif kind in (DATA_CREDIT, DATA_STOP) and slot not in self._calls:
+            pass  # It crossed our end of the body.
         else:
             call = self._calls.get(slot)
             if call is None:
                 raise Broken(f"frame {kind} for slot {slot}, where no request runs")
-            call._take(kind, payload)
+            call._take(kind, channel, word, payload)
 
 
 class Call:
-    """A request that was made: its channel's records, and its one answer."""
+    """A request that was made: the rest of its body, its channels' records, and its one answer."""
 
-    def __init__(self, client: Client, slot: int) -> None:
+    def __init__(self, client: Client, slot: int, credit: Optional[int] = None) -> None:
         self._client = client
         self._slot = slot
         self._answer: Union[bytes, Failed, None] = None
-        self._records: Deque[bytes] = collections.deque()
+        self._records: Deque[Tuple[int, bytes]] = collections.deque()
+        self._ended_channels: Set[int] = set()
+        self._credit = credit
         self._acquired = self._released = self._drained = self._unwanted = False
 
     def answer(self) -> bytes:
@@ -286,24 +338,50 @@ class Call:
         return self._answer
 
     def __iter__(self) -> Iterator[bytes]:
-        """The records of the channel, as they come; none if there is no channel."""
+        """The records of the first channel, as they come; none if there is no channel."""
+        for channel, record in self.records():
+            if channel == 0:
+                yield record
+
+    def records(self) -> Iterator[Tuple[int, bytes]]:
+        """The records of all channels with the numbers of these, as they come."""
         while True:
             if self._records:
-                record = self._records.popleft()
+                channel, record = self._records.popleft()
                 # Room for as much again.
-                if not self._released:
-                    self._client._send(CREDIT, self._slot, len(record) + HEAD.size)
-                yield record
+                if not self._released and channel not in self._ended_channels:
+                    self._client._send(CREDIT, self._slot, len(record) + HEAD.size, channel=channel)
+                yield channel, record
             elif self._released or self._drained or (self._answer is not None and not self._acquired):
                 self._finish()
                 return
             else:
                 self._client._read()
 
+    def send(self, part: bytes) -> bool:
+        """Sends one more part of the body, when the service has room for it. False: it wants no more."""
+        if len(part) > self._client.part_bytes_max:
+            raise Failed(Code.RESOURCE_LIMIT_REACHED, "the part is too long")
+        while self._credit is not None and self._credit < len(part) + HEAD.size:
+            self._client._read()
+        if self._credit is None:
+            return False
+        self._credit -= len(part) + HEAD.size
+        self._client._send(DATA, self._slot, 0, part)
+        return True
+
+    def finish(self) -> None:
+        """The body is complete."""
+        if self._credit is not None:
+            self._credit = None
+            self._client._send(DATA_END, self._slot)
+            self._vacate()
+
     def cancel(self) -> None:
         """Asks for the request to be cancelled. Its answer still comes."""
         if self._answer is None:
             self._client._send(CANCEL, self._slot)
+            self.finish()
 
     def drain(self) -> None:
         """No more records are wanted; the answer still is."""
@@ -322,22 +400,30 @@ class Call:
         if self._answer is not None and (self._drained or not self._acquired):
             self._client._calls.pop(self._slot, None)
 
-    def _take(self, kind: int, payload: bytes) -> None:
+    def _take(self, kind: int, channel: int, word: int, payload: bytes) -> None:
         if kind == RESULT:
             self._answer = payload
+            self.finish()
             self._vacate()
         elif kind == ERROR:
             failure = protobuf.read(payload)
             self._answer = Failed(Code.of(protobuf.number(failure, 1)), protobuf.text(failure, 2))
+            self.finish()
             self._vacate()
+        elif kind == DATA_CREDIT:
+            if self._credit is not None:
+                self._credit += word
+        elif kind == DATA_STOP:
+            self.finish()
         elif kind == ACQUIRED:
             self._acquired = True
             if self._unwanted:
                 self._finish()
         elif kind == RECORD:
             if not self._drained:
-                self._records.append(payload)
+                self._records.append((channel, payload))
         elif kind == RELEASED:
-            self._released = True
+            self._ended_channels.add(channel)
+            self._released |= channel == 0
         else:
             raise Broken(f"a frame of kind {kind}")

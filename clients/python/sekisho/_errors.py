@@ -22,6 +22,7 @@ class Code(enum.IntEnum):
     INVALID_REQUEST = 13
     OPERATION_CANCELLED = 14
     OPERATION_DENIED = 15
+    DEADLINE_EXCEEDED = 16
 
     @classmethod
     def of(cls, number: int) -> "Code":

@@ -62,6 +62,43 @@ class Sessions(unittest.TestCase):
             self.assertEqual(failed.exception.code, sekisho.Code.PERMISSION_ERROR)
             self.assertEqual(client.call(sekisho.ECHO, b"on"), b"on")
 
+    def test_a_body_goes_on_after_its_request(self) -> None:
+        with self.connect() as client:
+            self.assertEqual(client.minor, 1)
+            call = client.request("echo", b"one ", upload=True)
+            for part in (b"two ", b"", b"three"):
+                self.assertTrue(call.send(part))
+            call.finish()
+            self.assertEqual(call.answer(), b"one two three")
+            # More than a request may have is refused, and the session goes on.
+            call = client.request("echo", upload=True)
+            part = bytes(client.part_bytes_max)
+            while call.send(part):
+                pass
+            with self.assertRaises(sekisho.Failed) as failed:
+                call.answer()
+            self.assertEqual(failed.exception.code, sekisho.Code.RESOURCE_LIMIT_REACHED)
+            call = client.request("echo", b"half", upload=True)
+            call.cancel()
+            with self.assertRaises(sekisho.Failed) as failed:
+                call.answer()
+            self.assertEqual(failed.exception.code, sekisho.Code.OPERATION_CANCELLED)
+            self.assertEqual(client.call("echo", b"on"), b"on")
+
+    def test_a_request_ends_at_its_deadline(self) -> None:
+        with self.connect() as client:
+            call = client.request("http", sekisho.http_request("/cgi-bin/slow"), timeout=0.05)
+            with self.assertRaises(sekisho.Failed) as failed:
+                call.answer()
+            self.assertEqual(failed.exception.code, sekisho.Code.DEADLINE_EXCEEDED)
+            self.assertEqual(client.call(sekisho.ECHO, b"in time", timeout=20), b"in time")
+
+    def test_a_name_that_nobody_has_is_an_error(self) -> None:
+        with self.connect() as client:
+            with self.assertRaises(sekisho.Failed) as failed:
+                client.call("nobody")
+            self.assertEqual(failed.exception.code, sekisho.Code.SERVICE_NOT_FOUND)
+
     def test_force_cancels_what_runs(self) -> None:
         client = self.connect()
         call = client.request(sekisho.HTTP, sekisho.http_request("/cgi-bin/slow"))

@@ -23,8 +23,8 @@ use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
 use crate::migration::instead_of;
 use crate::model::{
-    AcmeIssuer, Assigned, AssignedId, Charsets, Config, Http, LocationMatch, Map, MapId, Pem,
-    Sandbox, Server, ServerId, StoreFailure, UpstreamGroup, Variable,
+    AcmeIssuer, Assigned, AssignedId, Charsets, Config, Http, LocationMatch, Map, MapId, Sandbox,
+    Server, ServerId, StoreFailure, UpstreamGroup, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -178,21 +178,7 @@ impl Walk<'_> {
         if !level.says("listen") && !level.says("permit") {
             self.scope.warn(node.name.span, "this endpoint has no \"listen\"");
         }
-        let own = std::mem::take(&mut level.own);
-        self.check_tls(&level, &own, node);
-        if !self.scope.main.endpoint.listens.iter().any(|(_, options)| options.tls) {
-            return;
-        }
-        let tls = &level.tls;
-        let span = level.seen.get("ssl_certificate").or(level.seen.get("listen")).copied();
-        let span = span.unwrap_or(node.name.span);
-        if tls.certificates.is_empty() {
-            let message = "no \"ssl_certificate\" is defined for the \"listen … ssl\" directive";
-            self.error(span, message);
-        } else if tls.certificates.iter().chain(&tls.keys).any(Pem::is_computed) {
-            self.error(span, "a certificate of the endpoint has no variables");
-        }
-        self.scope.main.endpoint.tls = Some(Arc::clone(&level.tls));
+        self.endpoint_tls(&mut level, node);
     }
 
     fn cluster(&mut self, main: &Level, node: &Node) {

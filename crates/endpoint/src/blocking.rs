@@ -16,6 +16,7 @@ use sekisho_lifecycle::{Manner, Moment};
 
 use crate::clock::Clock;
 use crate::core::{CONNECT_TIMEOUT, CallError, Core, Options};
+use crate::new_request::NewRequest;
 
 /// How long the socket may take neither a byte nor give one while a request waits to leave.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -92,14 +93,47 @@ impl<S: Transport> Client<S> {
 
     /// Makes a request and waits for its answer. Records that it sends are not wanted.
     pub fn call(&mut self, service: u32, body: &[u8]) -> Result<Vec<u8>, CallError> {
-        let ticket = self.request(service, body)?;
+        self.call_with(&NewRequest::to(service).body(body))
+    }
+
+    /// Makes this request and waits for its answer. Records that it sends are not wanted.
+    pub fn call_with(&mut self, request: &NewRequest<'_>) -> Result<Vec<u8>, CallError> {
+        let ticket = self.start(request)?;
         self.core.drain(ticket.0);
         self.answer(ticket)
     }
 
     /// Makes a request; it leaves with the next wait. Several may run at once.
     pub fn request(&mut self, service: u32, body: &[u8]) -> Result<Ticket, CallError> {
-        self.core.request(service, body).map(Ticket)
+        self.start(&NewRequest::to(service).body(body))
+    }
+
+    /// Makes this request: by name, with a deadline, with a body that goes on.
+    pub fn start(&mut self, request: &NewRequest<'_>) -> Result<Ticket, CallError> {
+        self.core.request(request).map(Ticket)
+    }
+
+    /// Sends one more part of the body of a request, when the service has room for it.
+    pub fn send(&mut self, ticket: &Ticket, part: &[u8]) -> Result<(), CallError> {
+        let serial = self.core.mail[ticket.0].serial;
+        self.wait_for(|core| core.send_part(ticket.0, serial, part))
+    }
+
+    /// The body of a request is complete.
+    pub fn finish(&mut self, ticket: &Ticket) {
+        let serial = self.core.mail[ticket.0].serial;
+        self.core.end_body(ticket.0, serial);
+        self.write_some();
+    }
+
+    /// The longest part of a body.
+    pub fn part_bytes_max(&self) -> usize {
+        self.core.part_bytes_max()
+    }
+
+    /// Waits for the next record of any channel of a request, with the channel's number; `None` after the last.
+    pub fn next_of_any(&mut self, ticket: &Ticket) -> Result<Option<(u8, Vec<u8>)>, CallError> {
+        self.wait_for(|core| core.take_any_record(ticket.0))
     }
 
     /// Waits for a request's one answer. Records that were not taken are given up; a service with more of

@@ -11,6 +11,7 @@ use std::time::Duration;
 use sekisho_lifecycle::Manner;
 
 use crate::core::{CONNECT_TIMEOUT, CallError, Core, Options};
+use crate::new_request::NewRequest;
 use crate::stream::Stream;
 
 /// A session with a server. Clones are the same session.
@@ -65,6 +66,16 @@ impl<S: Stream> Client<S> {
         lock(&self.shared).core.welcome.as_ref().map_or(0, |welcome| welcome.session)
     }
 
+    /// Whether the session is known to be over.
+    pub fn is_over(&self) -> bool {
+        let mut shared = lock(&self.shared);
+        if shared.core.end.is_none() && shared.driver.is_none() {
+            // No call reads: what the server said meanwhile is looked at.
+            shared.look();
+        }
+        shared.core.end.is_some()
+    }
+
     /// How many requests may run at once.
     pub fn requests_max(&self) -> u32 {
         lock(&self.shared).core.welcome.as_ref().map_or(0, |welcome| welcome.requests_max)
@@ -72,7 +83,17 @@ impl<S: Stream> Client<S> {
 
     /// Makes a request and waits for its answer. Records that it sends are not wanted.
     pub async fn call(&self, service: u32, body: &[u8]) -> Result<Vec<u8>, CallError> {
-        let mut call = self.request(service, body)?;
+        self.call_with(&NewRequest::to(service).body(body)).await
+    }
+
+    /// The same for the service with this name.
+    pub async fn call_named(&self, service: &str, body: &[u8]) -> Result<Vec<u8>, CallError> {
+        self.call_with(&NewRequest::to_name(service).body(body)).await
+    }
+
+    /// Makes this request and waits for its answer. Records that it sends are not wanted.
+    pub async fn call_with(&self, request: &NewRequest<'_>) -> Result<Vec<u8>, CallError> {
+        let mut call = self.start(request)?;
         lock(&self.shared).core.drain(call.key);
         call.answer().await
     }
@@ -80,8 +101,35 @@ impl<S: Stream> Client<S> {
     /// Makes a request. It is sent with the next wait of any call, together with other requests, or with
     /// [`Client::flush`].
     pub fn request(&self, service: u32, body: &[u8]) -> Result<Call<S>, CallError> {
-        let key = lock(&self.shared).core.request(service, body)?;
+        self.start(&NewRequest::to(service).body(body))
+    }
+
+    /// Makes this request: by name, with a deadline, with a body that goes on.
+    pub fn start(&self, request: &NewRequest<'_>) -> Result<Call<S>, CallError> {
+        let key = lock(&self.shared).core.request(request)?;
         Ok(Call { shared: Arc::clone(&self.shared), key })
+    }
+
+    /// Waits until the session is over, and asks the server whether it is there when nothing comes from it
+    /// ([`Options::keepalive`]). While a task waits here, everything that comes is read at once.
+    pub async fn watch(&self) -> Result<(), CallError> {
+        let Some(every) = lock(&self.shared).core.keepalive() else { return self.ended().await };
+        let mut is_asked = false;
+        loop {
+            let before = lock(&self.shared).core.heard;
+            if let Ok(end) = tokio::time::timeout(every, self.ended()).await {
+                return end;
+            }
+            let mut shared = lock(&self.shared);
+            if shared.core.heard != before {
+                is_asked = false;
+            } else if std::mem::replace(&mut is_asked, true) {
+                shared.core.lost(io::ErrorKind::TimedOut);
+                shared.others.drain(..).for_each(|(_, waker)| waker.wake());
+            } else {
+                shared.say(Core::ping);
+            }
+        }
     }
 
     /// Sends what is queued, as far as the transport takes it.
@@ -150,6 +198,17 @@ impl<S: Stream> Call<S> {
         self.wait_for(Core::take_record).await
     }
 
+    /// Waits for the next record of any of its channels, with the channel's number; `None` after the last.
+    pub async fn next_of_any(&mut self) -> Result<Option<(u8, Vec<u8>)>, CallError> {
+        self.wait_for(Core::take_any_record).await
+    }
+
+    /// The way to send the rest of the body ([`NewRequest::with_upload`]), beside what is done with the call.
+    pub fn upload(&self) -> Upload<S> {
+        let serial = lock(&self.shared).core.mail[self.key].serial;
+        Upload { client: Client { shared: Arc::clone(&self.shared) }, key: self.key, serial }
+    }
+
     /// Asks for the request to be cancelled. Its answer still comes.
     pub fn cancel(&self) {
         lock(&self.shared).say(|core| core.cancel(self.key));
@@ -171,6 +230,40 @@ impl<S: Stream> Drop for Call<S> {
         let mut shared = lock(&self.shared);
         shared.say(|core| core.abandon(self.key));
         shared.hand_on(Waiter::Call(self.key));
+    }
+}
+
+/// The rest of a request's body, part by part. The service sees each part as one piece.
+pub struct Upload<S: Stream> {
+    client: Client<S>,
+    key: usize,
+    serial: u64,
+}
+
+impl<S: Stream> Upload<S> {
+    /// Sends one more part, when the service has room for it. [`CallError::BodyUnwanted`] says that it wants no more;
+    /// its answer still comes.
+    pub async fn send(&self, part: &[u8]) -> Result<(), CallError> {
+        self.client.wait_for(|core| core.send_part(self.key, self.serial, part)).await?;
+        // It leaves with the next wait of any call, or now.
+        lock(&self.client.shared).say(|_| {});
+        Ok(())
+    }
+
+    /// The body is complete. Without this the service waits; dropping the call cancels it.
+    pub fn finish(self) {
+        lock(&self.client.shared).say(|core| core.end_body(self.key, self.serial));
+    }
+
+    /// The longest part.
+    pub fn part_bytes_max(&self) -> usize {
+        lock(&self.client.shared).core.part_bytes_max()
+    }
+}
+
+impl<S: Stream> fmt::Debug for Upload<S> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Upload({})", self.key)
     }
 }
 
@@ -254,6 +347,18 @@ impl<S: Stream> Shared<S> {
                 let _ = self.stream.poll_shut_down(cx);
             }
             self.others.drain(..).for_each(|(_, waker)| waker.wake());
+        }
+    }
+
+    /// Reads what is there, without waiting for more.
+    fn look(&mut self) {
+        let cx = &mut Context::from_waker(Waker::noop());
+        while self.core.end.is_none() {
+            match self.stream.poll_read(cx, self.core.room()) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(count)) => self.core.read(count),
+                Poll::Ready(Err(error)) => self.core.lost(error.kind()),
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! One future, written by hand: a request is read, answered and written in one turn, with one write for all
 //! that a turn made, and no task or channel between the socket and the service.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::io::ErrorKind;
@@ -18,13 +19,14 @@ use futures_util::stream::FuturesUnordered;
 use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Share, Stage};
 use sekisho_native::{Code, Event, Greeting};
 use sekisho_service::{
-    Caller, Held, OverBudget, Request, RequestPermit, Response, SMALL_BODY_BYTES,
+    BodyStream, Caller, Held, OverBudget, Request, RequestPermit, Response, SMALL_BODY_BYTES,
 };
 use tokio::time::{Instant, Sleep};
 
 use crate::admission::{Admission, Applicant, Decision};
 use crate::endpoint::Endpoint;
 use crate::greetings::{GreetingPlace, Greetings};
+use crate::inbound::{AdmittedCall, Inbound};
 use crate::session::{Session, State};
 use crate::stream::Stream;
 use crate::working::{Rest, Working, beside};
@@ -52,8 +54,8 @@ struct Deciding {
 /// A peer's connection, as a future that ends when the session has.
 #[must_use = "a connection does nothing unless it is polled"]
 pub struct Connection<S> {
-    endpoint: Rc<Endpoint>,
-    session: Rc<Session>,
+    pub(crate) endpoint: Rc<Endpoint>,
+    pub(crate) session: Rc<Session>,
     /// Gone when the transport is.
     stream: Option<S>,
     /// Where peers wait that have not sent their greeting, and the place of this one there.
@@ -71,11 +73,13 @@ pub struct Connection<S> {
     /// What waits to leave is taken from the budget as far as that has it: it was written already.
     out_share: Option<Share>,
     /// What has come of a request so far, and what is held for it.
-    body: Vec<u8>,
-    body_held: Option<Held>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) body_held: Option<Held>,
     /// There was no memory for it: the rest is thrown away.
-    is_body_over: bool,
+    pub(crate) is_body_over: bool,
     works: FuturesUnordered<Working>,
+    /// The bodies of requests that are on their way.
+    pub(crate) inbound: HashMap<RequestId, Inbound>,
     sleep: Option<Pin<Box<Sleep>>>,
     /// The timer has a waker and a time.
     is_armed: bool,
@@ -114,6 +118,7 @@ impl<S: Stream> Connection<S> {
             body_held: None,
             is_body_over: false,
             works: FuturesUnordered::new(),
+            inbound: HashMap::new(),
             sleep: None,
             is_armed: false,
             is_shut: false,
@@ -129,6 +134,7 @@ impl<S: Stream> Connection<S> {
             let mut has_moved = self.feed(now, &mut steps_left);
             has_moved |= self.decide(cx, now);
             has_moved |= self.work(cx);
+            self.note_bodies(now);
             has_moved |= self.flush(cx, now);
             self.follow_stage(cx);
             if steps_left == 0 || self.session.turn.is_spent() {
@@ -141,7 +147,6 @@ impl<S: Stream> Connection<S> {
                     return;
                 }
                 steps_left = steps_left.saturating_sub(READ_STEPS).max(1);
-                self.session.look_at_clock();
             }
         }
     }
@@ -192,21 +197,35 @@ impl<S: Stream> Connection<S> {
                 }
             }
             Event::Piece(range) => self.gather(absolute(range)),
-            Event::Request { id, service, body } => {
+            Event::Request { id, service, with, body } => {
                 self.gather(absolute(body));
                 let (whole, held) = (std::mem::take(&mut self.body), self.body_held.take());
                 if std::mem::take(&mut self.is_body_over) {
                     self.refuse(id);
-                } else {
-                    self.start(id, service, whole, held);
+                } else if let Some(with) = with {
+                    self.start_with(id, service, &with, whole, held);
+                } else if let Some(call) = self.admit_call(id, service, held) {
+                    self.start(call, None, whole, None);
                 }
+            }
+            Event::Data { id, body } => {
+                self.gather(absolute(body));
+                self.take_part(id);
+            }
+            Event::DataEnded(id) => self.end_body(id),
+            Event::Discarded => {
+                self.drop_body();
+                self.is_body_over = false;
             }
             Event::Refused(_) => {
                 self.drop_body();
                 self.is_body_over = false;
                 self.endpoint.count(|counters| counters.refused += 1);
             }
-            Event::Cancelled(id, cause) => self.session.tell(id, Some(cause)),
+            Event::Cancelled(id, cause) => {
+                self.cut_body(id, now);
+                self.session.tell(id, Some(cause));
+            }
             Event::ChannelMoved(id) => self.session.tell(id, None),
             Event::Bug(id, bug) => self.endpoint.bug(self.session.id, id, bug),
         }
@@ -269,12 +288,17 @@ impl<S: Stream> Connection<S> {
         (self.body, self.body_held) = (Vec::new(), None);
     }
 
-    fn response(&self, id: RequestId, held: Option<Held>, permit: RequestPermit) -> Response {
+    pub(crate) fn response(
+        &self,
+        id: RequestId,
+        held: Option<Held>,
+        permit: RequestPermit,
+    ) -> Response {
         Response::counted(Rc::<Session>::clone(&self.session), id, held, permit)
     }
 
     /// Answers a request for whose body there was no memory (E4).
-    fn refuse(&self, id: RequestId) {
+    pub(crate) fn refuse(&self, id: RequestId) {
         self.endpoint.count(|counters| counters.refused += 1);
         let response = self.response(id, None, RequestPermit::default());
         // A request that has just come in has no answer yet.
@@ -282,7 +306,14 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Answers a request that its caller may not make, or not now.
-    fn deny(&self, id: RequestId, caller: &Caller, service: &str, code: Code, text: &str) {
+    pub(crate) fn deny(
+        &self,
+        id: RequestId,
+        caller: &Caller,
+        service: &str,
+        code: Code,
+        text: &str,
+    ) {
         self.endpoint.count(|counters| counters.denied += 1);
         self.endpoint.config.observer.denied(caller, service, code, text);
         let response = self.response(id, None, RequestPermit::default());
@@ -290,24 +321,19 @@ impl<S: Stream> Connection<S> {
         let _ = response.error(code, text);
     }
 
-    /// Calls the service that a request is for.
-    fn start(&mut self, id: RequestId, service: u32, body: Vec<u8>, held: Option<Held>) {
-        self.endpoint.count(|counters| counters.requests += 1);
-        self.session.requests.update(|count| count + 1);
-        let Some((name, found)) = self.endpoint.services.find_named(service) else {
-            let text = format!("there is no service {service}");
-            let response = self.response(id, held, RequestPermit::default());
-            // A request that has just come in has no answer yet.
-            let _ = response.error(Code::ServiceNotFound, &text);
-            return;
-        };
-        let (caller, counter) = self.session.caller();
-        let permit = match self.endpoint.config.access.admit(name, &caller, &counter) {
-            Ok(permit) => permit,
-            Err((code, text)) => return self.deny(id, &caller, name, code, &text),
-        };
-        let response = self.response(id, held, permit);
-        let request = Request::new(&caller, id, service, body);
+    /// Calls a service.
+    pub(crate) fn start(
+        &mut self,
+        call: AdmittedCall,
+        deadline: Option<Moment>,
+        body: Vec<u8>,
+        stream: Option<BodyStream>,
+    ) {
+        let AdmittedCall { id, number: service, service: found, caller, response } = call;
+        let mut request = Request::new(&caller, id, service, body).with_deadline(deadline);
+        if let Some(stream) = stream {
+            request = request.with_stream(stream);
+        }
         self.endpoint.heartbeat.note_service(service);
         // A service that panics has dropped its handles, which is an answer (L32); the session goes on.
         match catch_unwind(AssertUnwindSafe(|| found.call(request, response))) {
@@ -578,6 +604,7 @@ impl<S> Drop for Connection<S> {
         }
         // Handlers that are dropped drop their handles.
         self.works.clear();
+        self.inbound.clear();
         loop {
             let event = self.session.state.borrow_mut().engine.next_event();
             match event {

@@ -6,11 +6,17 @@
 
 use prost::{Message, Oneof};
 
+mod describe;
 mod nodes;
 mod overview;
+pub(crate) mod service;
 
+pub use describe::{describe_services, send_sessions, shown_peer};
 pub use nodes::{DescribeNode, ListNodes, NodeInfo, NodeList, Upgrade};
 pub use overview::{AskOverview, LocationCount, Overview, Rates, UpstreamServer};
+
+/// What its messages look like.
+pub const SCHEMA: &str = include_str!("../proto/control.proto");
 
 /// The number under which servers offer it.
 pub const NUMBER: u32 = 1;
@@ -19,7 +25,7 @@ pub const NUMBER: u32 = 1;
 #[derive(Clone, PartialEq, Message)]
 pub struct ControlRequest {
     /// One of these.
-    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20, 21, 22")]
+    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 20, 21, 22")]
     pub what: Option<What>,
     /// The node of the cluster that is asked; empty for the server itself.
     #[prost(string, tag = "100")]
@@ -65,6 +71,9 @@ pub enum What {
     /// Health probes shall say that the server wants no new requests, or that it does again: [`CommandResult`].
     #[prost(message, tag = "12")]
     Drain(Drain),
+    /// Which services there are: [`ServiceList`].
+    #[prost(message, tag = "13")]
+    ListServices(ListServices),
     /// Which nodes the cluster has: [`NodeList`].
     #[prost(message, tag = "20")]
     ListNodes(ListNodes),
@@ -79,6 +88,35 @@ pub enum What {
 /// Every session.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct List {}
+
+/// Every service.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ListServices {}
+
+/// The services.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ServiceList {
+    /// They, in the order of their numbers.
+    #[prost(message, repeated, tag = "1")]
+    pub services: Vec<ServiceInfo>,
+}
+
+/// A service.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ServiceInfo {
+    /// Its number.
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
+    /// Its name, by which it may be called as well.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Whether it takes the body of a request while that comes.
+    #[prost(bool, tag = "3")]
+    pub takes_stream: bool,
+    /// What its bodies and records look like, where it says so: a `.proto` file, as a rule.
+    #[prost(string, tag = "4")]
+    pub schema: String,
+}
 
 /// A session.
 #[derive(Clone, PartialEq, Eq, Message)]

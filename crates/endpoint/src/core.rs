@@ -9,10 +9,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use sekisho_lifecycle::{Engine, Manner, Moment, Request};
-use sekisho_native::client::RequestError;
-use sekisho_native::message::{Bye, Hello, Welcome};
+use sekisho_native::client::{DataError, RequestError};
+use sekisho_native::message::{Bye, Hello, RequestOptions, Welcome};
+use sekisho_native::server::Written;
 use sekisho_native::{Client, ClientEvent, Code, Policy, Scratch, VERSION};
 use slab::Slab;
+
+use crate::new_request::NewRequest;
 
 /// What one read takes at the most.
 const INPUT_BYTES: usize = 64 * 1024;
@@ -39,6 +42,12 @@ pub struct Options {
     pub channel_bytes: u32,
     /// How long connecting may take; ten seconds if not given.
     pub timeout: Option<Duration>,
+    /// After so long without a byte from the server it is asked whether it is there, and the server asks as well. The
+    /// client must be at work all the time then: a task waits in [`Client::watch`](crate::Client::watch).
+    pub keepalive: Option<Duration>,
+    /// Shared memory, by an address `ipc:`: so long the client looks for an answer before it sleeps. It costs the caller's
+    /// thread that time at the most, and saves a wakeup where the answer comes sooner.
+    pub spin: Duration,
 }
 
 /// The credential is not shown.
@@ -78,6 +87,10 @@ pub enum CallError {
     TooMany,
     /// The request is longer than a frame may be.
     TooLarge,
+    /// The server speaks 1.0, which knows a service by its number, one body and no deadline.
+    Unsupported,
+    /// The service wants no more of the request's body; its answer still comes.
+    BodyUnwanted,
     /// The server does not keep to the protocol.
     Broken(sekisho_native::Violation),
     /// The transport failed, or ended without `BYE`.
@@ -91,10 +104,40 @@ impl CallError {
             Self::Failed { code, .. } => Some(*code),
             Self::Ended { code, .. } => *code,
             Self::TooMany | Self::TooLarge => Some(Code::ResourceLimitReached),
-            Self::Broken(_) | Self::Transport(_) => None,
+            Self::Unsupported => Some(Code::UnsupportedOperation),
+            Self::Broken(_) | Self::Transport(_) | Self::BodyUnwanted => None,
         }
     }
 }
+
+impl CallError {
+    /// Whether the session is over: the request may have been done or not, and the next one needs a new session.
+    pub const fn is_session_over(&self) -> bool {
+        matches!(self, Self::Ended { .. } | Self::Broken(_) | Self::Transport(_))
+    }
+
+    /// Whether connecting again may help: a server that refuses the caller will do so again.
+    pub const fn may_pass(&self) -> bool {
+        use Code as C;
+        match self {
+            Self::Transport(_) => true,
+            Self::Ended { code, .. } => !matches!(
+                code,
+                Some(
+                    C::AuthenticationError
+                        | C::PermissionError
+                        | C::UnsupportedOperation
+                        | C::InvalidRequest
+                        | C::OperationDenied
+                )
+            ),
+            _ => false,
+        }
+    }
+}
+
+/// A record with the number of its channel.
+pub(crate) type NumberedRecord = (u8, Vec<u8>);
 
 /// Why the session is over.
 #[derive(Debug)]
@@ -109,8 +152,12 @@ pub(crate) enum End {
 #[expect(clippy::struct_excessive_bools, reason = "facts about one channel, each independent")]
 pub(crate) struct Mail {
     slot: u16,
+    /// Tells it from others that had the same key.
+    pub(crate) serial: u64,
     pub(crate) answer: Option<Result<Vec<u8>, (Code, String)>>,
     records: VecDeque<Vec<u8>>,
+    /// Records of the further channels.
+    side_records: VecDeque<(u8, Vec<u8>)>,
     is_acquired: bool,
     is_released: bool,
     is_drained: bool,
@@ -119,6 +166,12 @@ pub(crate) struct Mail {
     /// The caller no longer waits for it.
     is_abandoned: bool,
     pub(crate) waker: Option<Waker>,
+}
+
+impl Mail {
+    fn has_no_records(&self) -> bool {
+        self.records.is_empty() && self.side_records.is_empty()
+    }
 }
 
 /// A client without its transport.
@@ -136,6 +189,9 @@ pub(crate) struct Core {
     by_slot: Vec<Option<usize>>,
     pub(crate) welcome: Option<Welcome>,
     pub(crate) extended: Option<u64>,
+    /// Bytes that came.
+    pub(crate) heard: u64,
+    next_serial: u64,
     pub(crate) end: Option<End>,
 }
 
@@ -163,6 +219,9 @@ impl Core {
             channel_bytes: options.channel_bytes,
             frame_bytes_max: 0,
             user: options.user.clone(),
+            keepalive_millis: options
+                .keepalive
+                .map_or(0, |every| u32::try_from(every.as_millis()).unwrap_or(u32::MAX).max(1)),
         };
         let mut scratch = Scratch::default();
         Self {
@@ -177,6 +236,8 @@ impl Core {
             by_slot: Vec::new(),
             welcome: None,
             extended: None,
+            heard: 0,
+            next_serial: 0,
             end: None,
         }
     }
@@ -215,6 +276,7 @@ impl Core {
             return self.lost(io::ErrorKind::UnexpectedEof);
         }
         self.filled += count;
+        self.heard += count as u64;
         loop {
             let input = &self.input[self.taken..self.filled];
             let step = self.engine.receive(input, &mut self.scratch, NOW);
@@ -235,20 +297,33 @@ impl Core {
         self.ended(End::Lost(kind));
     }
 
-    pub(crate) fn request(&mut self, service: u32, body: &[u8]) -> Result<usize, CallError> {
+    pub(crate) fn request(&mut self, request: &NewRequest<'_>) -> Result<usize, CallError> {
         if self.end.is_some() {
             return Err(self.end_error());
         }
-        let slot = match self.engine.request(service, body, &mut self.scratch, NOW) {
+        let NewRequest { number, name, body, timeout, has_upload } = *request;
+        let micros = |timeout: Duration| u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+        let options = RequestOptions {
+            // Zero would be for ever.
+            timeout_micros: timeout.map_or(0, |timeout| micros(timeout).max(1)),
+            service: name.to_owned(),
+            body_follows: has_upload,
+        };
+        let made = self.engine.request_with(number, body, &options, &mut self.scratch, NOW);
+        let slot = match made {
             Ok(slot) => slot,
             Err(RequestError::TooMany) => return Err(CallError::TooMany),
             Err(RequestError::TooLarge) => return Err(CallError::TooLarge),
+            Err(RequestError::Unsupported) => return Err(CallError::Unsupported),
             Err(RequestError::NotOpen) => return Err(self.end_error()),
         };
+        self.next_serial += 1;
         let key = self.mail.insert(Mail {
             slot,
+            serial: self.next_serial,
             answer: None,
             records: VecDeque::new(),
+            side_records: VecDeque::new(),
             is_acquired: false,
             is_released: false,
             is_drained: false,
@@ -294,21 +369,87 @@ impl Core {
         let mail = &mut self.mail[key];
         if let Some(record) = mail.records.pop_front() {
             let slot = mail.slot;
-            let is_last = mail.is_released && mail.records.is_empty();
-            self.engine.taken(slot, record.len(), &mut self.scratch, NOW);
+            let is_last = mail.is_released && mail.has_no_records();
+            self.engine.taken(slot, 0, record.len(), &mut self.scratch, NOW);
             if is_last {
                 self.drain(key);
             }
             return Some(Ok(Some(record)));
         }
         if mail.is_released {
-            self.drain(key);
+            if mail.side_records.is_empty() {
+                self.drain(key);
+            }
             return Some(Ok(None));
         }
         if mail.is_unwanted || (mail.answer.is_some() && !mail.is_acquired) {
             return Some(Ok(None));
         }
         if self.end.is_some() { Some(Err(self.end_error())) } else { None }
+    }
+
+    /// The next record of any of the call's channels, with the channel's number; `None` inside after the last.
+    pub(crate) fn take_any_record(
+        &mut self,
+        key: usize,
+    ) -> Option<Result<Option<NumberedRecord>, CallError>> {
+        let mail = &mut self.mail[key];
+        let Some((channel, record)) = mail.side_records.pop_front() else {
+            return self
+                .take_record(key)
+                .map(|taken| taken.map(|taken| taken.map(|record| (0, record))));
+        };
+        let slot = mail.slot;
+        let is_last = mail.is_released && mail.has_no_records();
+        self.engine.taken(slot, channel, record.len(), &mut self.scratch, NOW);
+        if is_last {
+            self.drain(key);
+        }
+        Some(Ok(Some((channel, record))))
+    }
+
+    /// Sends a part of a call's body; nothing while there is no credit for it.
+    pub(crate) fn send_part(
+        &mut self,
+        key: usize,
+        serial: u64,
+        part: &[u8],
+    ) -> Option<Result<(), CallError>> {
+        let mail = self.mail.get(key).filter(|mail| mail.serial == serial);
+        let Some(mail) = mail.filter(|_| self.end.is_none()) else {
+            return Some(Err(self.end_error()));
+        };
+        if mail.answer.is_some() {
+            return Some(Err(CallError::BodyUnwanted));
+        }
+        match self.engine.data(mail.slot, part, &mut self.scratch, NOW) {
+            Ok(Written::Sent) => Some(Ok(())),
+            Ok(Written::Full) => None,
+            Err(DataError::TooLarge) => Some(Err(CallError::TooLarge)),
+            Err(DataError::NotOpen | DataError::Stopped) => Some(Err(CallError::BodyUnwanted)),
+        }
+    }
+
+    /// A call's body is complete.
+    pub(crate) fn end_body(&mut self, key: usize, serial: u64) {
+        let mail = self.mail.get(key).filter(|mail| mail.serial == serial);
+        if let Some(slot) = mail.filter(|mail| mail.answer.is_none()).map(|mail| mail.slot) {
+            self.engine.end_data(slot, &mut self.scratch, NOW);
+        }
+    }
+
+    /// The longest part of a body.
+    pub(crate) fn part_bytes_max(&self) -> usize {
+        self.engine.agreed().record_bytes_max() as usize
+    }
+
+    /// How often signs of life were agreed upon.
+    pub(crate) fn keepalive(&self) -> Option<Duration> {
+        self.engine.agreed().keepalive
+    }
+
+    pub(crate) fn ping(&mut self) {
+        self.engine.ping(0, &mut self.scratch, NOW);
     }
 
     /// No more records are wanted; a channel that is opened later is not read.
@@ -319,6 +460,7 @@ impl Core {
             return;
         }
         mail.records.clear();
+        mail.side_records.clear();
         let slot = mail.slot;
         self.engine.drained(slot, &mut self.scratch, NOW);
         self.vacate(slot);
@@ -377,13 +519,16 @@ impl Core {
                 self.answered(slot, Ok(whole));
             }
             ClientEvent::Error { slot, code, text } => self.answered(slot, Err((code, text))),
-            ClientEvent::Record { slot, body } => {
+            ClientEvent::Record { slot, channel, body } => {
                 let mut whole = std::mem::take(&mut self.pieces);
                 whole.extend_from_slice(&self.input[bytes(body)]);
-                self.change(slot, |mail| mail.records.push_back(whole));
+                self.change(slot, |mail| match channel {
+                    0 => mail.records.push_back(whole),
+                    _ => mail.side_records.push_back((channel, whole)),
+                });
             }
             ClientEvent::Discarded => self.pieces.clear(),
-            ClientEvent::Acquired { slot } => {
+            ClientEvent::Acquired { slot, channel: 0 } => {
                 let key = self.change(slot, |mail| mail.is_acquired = true);
                 if let Some(key) = key
                     && self.mail[key].is_unwanted
@@ -391,9 +536,13 @@ impl Core {
                     self.drain(key);
                 }
             }
-            ClientEvent::Released { slot } => {
+            ClientEvent::Released { slot, channel: 0 } => {
                 self.change(slot, |mail| mail.is_released = true);
             }
+            ClientEvent::DataMoved { slot } | ClientEvent::DataStopped { slot } => {
+                self.change(slot, |_| {});
+            }
+            ClientEvent::Acquired { .. } | ClientEvent::Released { .. } | ClientEvent::Pong(_) => {}
             ClientEvent::Extended { millis } => self.extended = Some(millis),
             ClientEvent::Bye(bye) => self.ended(End::Bye(bye)),
             ClientEvent::Broken(violation) => self.ended(End::Broken(violation)),
@@ -451,6 +600,8 @@ impl fmt::Display for CallError {
             Self::Ended { code: None, text } => write!(out, "session ended: {text}"),
             Self::TooMany => out.write_str("the maximum number of running requests is reached"),
             Self::TooLarge => out.write_str("the request is too long"),
+            Self::Unsupported => out.write_str("the server speaks protocol version 1.0"),
+            Self::BodyUnwanted => out.write_str("the service wants no more of the body"),
             Self::Broken(_) => out.write_str("the server violates the protocol"),
             Self::Transport(_) => out.write_str("the connection failed"),
         }
@@ -507,7 +658,7 @@ mod tests {
         };
         let mut core = told(Kind::Welcome, &welcome);
         for _ in 0..500 {
-            core.request(1, &[7; 10_000]).expect("made");
+            core.request(&NewRequest::to(1).body(&[7; 10_000])).expect("made");
             let some = core.output().len() - 100;
             core.wrote(some);
         }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{Budget, Cause, CloseReason, Manner, RequestId, Share};
 use sekisho_native::{Code, Greeting, Policy, Server};
-use sekisho_service::{AddressKey, ServiceAccess, Services};
+use sekisho_service::{AddressKey, DuplicateService, ServiceAccess, Services};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Notify;
 
@@ -23,6 +23,8 @@ use crate::admission::{
 };
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::control;
+use crate::control::service::EndpointControl;
 use crate::greetings::{GreetingPlace, Greetings};
 use crate::ipc;
 use crate::observer::{Observer, Silent};
@@ -162,7 +164,25 @@ pub enum FindError {
 impl Endpoint {
     /// An endpoint without sessions.
     pub fn new(config: Config, services: Services) -> Rc<Self> {
-        Rc::new(Self {
+        Rc::new(Self::made(config, services))
+    }
+
+    /// The same with the service [`control`](crate::control), for sessions with an admin slot.
+    pub fn with_control(
+        config: Config,
+        mut services: Services,
+    ) -> Result<Rc<Self>, DuplicateService> {
+        let mut added = Ok(());
+        let endpoint = Rc::new_cyclic(|endpoint| {
+            let service = Rc::new(EndpointControl(Weak::clone(endpoint)));
+            added = services.add(control::NUMBER, "control", service);
+            Self::made(config, services)
+        });
+        added.map(|()| endpoint)
+    }
+
+    fn made(config: Config, services: Services) -> Self {
+        Self {
             greetings: Greetings::new(config.slots.greetings()),
             config,
             services,
@@ -175,7 +195,7 @@ impl Endpoint {
             closing: Cell::new(None),
             connections: Cell::new(0),
             changed: Notify::new(),
-        })
+        }
     }
 
     /// Serves one connected transport. The future is the whole session; dropping it ends the session.

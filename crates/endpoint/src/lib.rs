@@ -27,6 +27,7 @@ mod admission;
 pub mod blocking;
 mod client;
 mod clock;
+mod connect;
 mod connection;
 pub mod control;
 mod core;
@@ -34,9 +35,12 @@ mod echo;
 mod endpoint;
 mod greetings;
 pub mod http;
+mod inbound;
 pub mod ipc;
 pub mod loopback;
+mod new_request;
 mod observer;
+mod reconnect;
 pub mod remote;
 mod session;
 mod stream;
@@ -46,12 +50,17 @@ mod working;
 pub use admission::{
     Admission, Admitted, Applicant, Authenticator, Decision, OwnUser, SessionSlots,
 };
-pub use client::{Call, Client};
+pub use client::{Call, Client, Upload};
+pub use connect::{
+    Address, AnyBlockingStream, AnyStream, NoAddress, connect, connect_blocking, connect_to,
+};
 pub use connection::Connection;
 pub use core::{CallError, Options};
 pub use echo::Echo;
 pub use endpoint::{Config, Counters, Endpoint, FindError};
+pub use new_request::NewRequest;
 pub use observer::{Observer, Silent};
+pub use reconnect::{Backoff, ReconnectingClient};
 pub use session::{RequestInfo, SessionInfo};
 pub use stream::Stream;
 pub use watchdog::{Heartbeat, StuckTurn, Watchdog};
@@ -63,5 +72,5 @@ pub use sekisho_service::{
     AcquireError, Answer, AnswerError, BlockingWork, BodyLost, BodyStream, Caller, Channel, Code,
     ControlAccess, DuplicateService, Held, HttpHead, Identity, IdentityMatch, OverBudget, Peer,
     Permissions, Request, RequestLimits, Response, Service, ServiceAccess, Services, Work,
-    WriteError, service_fn,
+    WriteError, service_fn, stream_service_fn,
 };

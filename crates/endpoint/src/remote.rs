@@ -290,7 +290,7 @@ impl ResponseSink for RemoteSink {
         })
     }
 
-    fn write(&self, _: RequestId, record: &[u8]) -> Result<Written, WriteError> {
+    fn write(&self, _: RequestId, _: u8, record: &[u8]) -> Result<Written, WriteError> {
         self.pipe.change(|state| {
             if !state.has_channel || state.is_released || state.is_answered {
                 return Err(WriteError::NotOpen);
@@ -310,7 +310,7 @@ impl ResponseSink for RemoteSink {
         })
     }
 
-    fn release_channel(&self, _: RequestId) {
+    fn release_channel(&self, _: RequestId, _: u8) {
         self.pipe.change(|state| state.is_released = true);
     }
 
@@ -318,7 +318,7 @@ impl ResponseSink for RemoteSink {
         RECORD_BYTES_MAX
     }
 
-    fn is_wanted(&self, _: RequestId) -> bool {
+    fn is_wanted(&self, _: RequestId, _: u8) -> bool {
         let state = self.pipe.lock();
         state.has_channel && !state.is_released && !state.is_unwanted
     }

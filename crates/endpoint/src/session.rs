@@ -303,20 +303,27 @@ impl ResponseSink for Session {
         self.command(|engine, scratch, now| engine.acquire_channel(id, scratch, now))
     }
 
-    fn write(&self, id: RequestId, record: &[u8]) -> Result<Written, WriteError> {
-        self.command(|engine, scratch, now| engine.write(id, record, scratch, now))
+    fn add_channel(&self, id: RequestId) -> Result<u8, AcquireError> {
+        self.command(|engine, scratch, now| engine.add_channel(id, scratch, now))
     }
 
-    fn release_channel(&self, id: RequestId) {
-        self.command(|engine, scratch, now| engine.release_channel(id, scratch, now));
+    fn write(&self, id: RequestId, channel: u8, record: &[u8]) -> Result<Written, WriteError> {
+        self.command(|engine, scratch, now| engine.write(id, channel, record, scratch, now))
+    }
+
+    fn release_channel(&self, id: RequestId, channel: u8) {
+        self.command(|engine, scratch, now| match channel {
+            0 => _ = engine.release_channel(id, scratch, now),
+            _ => engine.release_side_channel(id, channel, scratch, now),
+        });
     }
 
     fn record_bytes_max(&self) -> usize {
         self.state.borrow().engine.agreed().record_bytes_max() as usize
     }
 
-    fn is_wanted(&self, id: RequestId) -> bool {
-        self.state.borrow().engine.is_wanted(id)
+    fn is_wanted(&self, id: RequestId, channel: u8) -> bool {
+        self.state.borrow().engine.is_wanted(id, channel)
     }
 
     fn is_cancelled(&self, id: RequestId) -> bool {
@@ -364,8 +371,12 @@ impl ResponseSink for Session {
     fn drop_handle(&self, id: RequestId) {
         self.command(|engine, scratch, now| engine.handle_dropped(id, scratch, now));
         let mut state = self.state.borrow_mut();
-        let waiters = state.waiters.remove(&id);
-        state.flags.remove(&id);
+        // Most requests have neither.
+        let has_waiters = !state.waiters.is_empty();
+        let waiters = if has_waiters { state.waiters.remove(&id) } else { None };
+        if !state.flags.is_empty() {
+            state.flags.remove(&id);
+        }
         let is_over = state.is_over;
         drop(state);
         drop(waiters);

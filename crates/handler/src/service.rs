@@ -237,6 +237,10 @@ impl Task for ServiceTask {
         "service"
     }
 
+    fn is_service(&self) -> bool {
+        true
+    }
+
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
         match &mut self.body {
             Body::Streamed(feed) => feed.offer(cx, bytes),

@@ -109,6 +109,11 @@ pub trait Task: std::fmt::Debug {
     /// What works here, for logs and the live view.
     fn name(&self) -> &'static str;
 
+    /// Whether a service works here, which may compute for as long as it likes.
+    fn is_service(&self) -> bool {
+        false
+    }
+
     /// Takes bytes of the request body; says how many. Where that is not all, the task wakes the
     /// connection when it can take more.
     /// A task that wants none throws all of them away.

@@ -30,6 +30,10 @@ pub enum DeadlineKind {
     Session,
     /// Channels must be drained before a graceful end (L14).
     Drain,
+    /// A native request must be done: its caller waits no longer.
+    Request,
+    /// A native peer from which nothing comes must answer a `PING`.
+    Ping,
     /// Our own pause under `limit_rate` is over: no side is late.
     Rate,
     /// A session that is being ended must be over: its quiet moment while it drains, or what it has left by force.
@@ -44,7 +48,7 @@ pub enum DeadlineKind {
 
 impl DeadlineKind {
     /// Every kind, in the order of its counter.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Header,
         Self::Body,
         Self::KeepAlive,
@@ -57,6 +61,8 @@ impl DeadlineKind {
         Self::Frame,
         Self::Session,
         Self::Drain,
+        Self::Request,
+        Self::Ping,
         Self::Rate,
         Self::Shutdown,
         Self::UpstreamConnect,
@@ -79,6 +85,8 @@ impl DeadlineKind {
             Self::Frame => "frame_timeout",
             Self::Session => "session_timeout",
             Self::Drain => "drain_timeout",
+            Self::Request => "request_deadline",
+            Self::Ping => "ping_timeout",
             Self::Rate => "limit_rate",
             Self::Shutdown => "shutdown",
             Self::UpstreamConnect => "upstream_connect_timeout",

@@ -11,13 +11,17 @@ use sekisho_lifecycle::{
     CloseReason, Deadline, DeadlineKind, Engine, Manner, Moment, Request, Stage, Step,
 };
 
-use crate::channel::{Ledger, cost};
+use crate::channel::{Ledger, Purse, cost};
 use crate::code::Code;
 use crate::event::{ClientEvent as Event, Scratch};
 use crate::frame::{self, Form, Head, Kind, Side};
-use crate::message::{self, Bye, Extension, Failure, Hello, Shutdown, Welcome};
+use crate::handshake::VERSION;
+use crate::message::{
+    self, Bye, Extension, Failure, Hello, RequestOptions, SERVICE_NAME_BYTES_MAX, Shutdown, Welcome,
+};
 use crate::policy::{Agreed, CHANNEL_BYTES_MIN, Policy};
 use crate::reader::{Part, Reader};
+use crate::server::Written;
 use crate::violation::Violation;
 
 /// How far the session has come.
@@ -34,10 +38,23 @@ enum Phase {
 }
 
 /// One exchange, seen from here.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct PendingRequest {
     state: Request,
     ledger: Option<Ledger>,
+    /// The channels after the first.
+    side: Vec<SideChannel>,
+    /// What may be sent of its body, while that is not ended.
+    body: Option<Purse>,
+    is_body_stopped: bool,
+}
+
+/// A channel besides a request's first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct SideChannel {
+    ledger: Ledger,
+    is_released: bool,
+    is_drained: bool,
 }
 
 /// The client's side of a session.
@@ -67,6 +84,19 @@ pub enum RequestError {
     TooMany,
     /// It is longer than a frame may be.
     TooLarge,
+    /// The server speaks 1.0, which has no options of requests.
+    Unsupported,
+}
+
+/// Why a part of a body was not taken, and never will be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataError {
+    /// The request is over, or its body was ended.
+    NotOpen,
+    /// It is longer than a part may be.
+    TooLarge,
+    /// The server wants no more of it. The request goes on.
+    Stopped,
 }
 
 impl Client {
@@ -97,8 +127,26 @@ impl Client {
         scratch: &mut Scratch,
         now: Moment,
     ) -> Result<u16, RequestError> {
+        self.request_with(service, body, &RequestOptions::default(), scratch, now)
+    }
+
+    /// The same with options, where the server knows them (1.1).
+    pub fn request_with(
+        &mut self,
+        service: u32,
+        body: &[u8],
+        options: &RequestOptions,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<u16, RequestError> {
         if self.phase != Phase::Open {
             return Err(RequestError::NotOpen);
+        }
+        if self.agreed.minor == 0 && *options != RequestOptions::default() {
+            return Err(RequestError::Unsupported);
+        }
+        if options.service.len() > SERVICE_NAME_BYTES_MAX {
+            return Err(RequestError::TooLarge);
         }
         if body.len() > self.agreed.frame_bytes_max as usize {
             return Err(RequestError::TooLarge);
@@ -111,8 +159,17 @@ impl Client {
             }
             None => return Err(RequestError::TooMany),
         };
-        let pending = PendingRequest { state: Request::Processing, ledger: None };
+        let pending = PendingRequest {
+            state: Request::Processing,
+            ledger: None,
+            side: Vec::new(),
+            body: options.body_follows.then(|| Purse::new(self.agreed.channel_bytes)),
+            is_body_stopped: false,
+        };
         self.exchanges[usize::from(slot)] = Some(pending);
+        if *options != RequestOptions::default() {
+            self.put(scratch, now, |out| message::write(out, Kind::Options, slot, options));
+        }
         let head = Head { word: service, ..Head::of_slot(Kind::Request, slot) };
         self.put(scratch, now, |out| frame::write(out, head, body));
         Ok(slot)
@@ -122,26 +179,91 @@ impl Client {
     pub fn cancel(&mut self, slot: u16, scratch: &mut Scratch, now: Moment) {
         if self.pending(slot).is_some_and(|pending| pending.state.is_running()) {
             self.put_bare(Head::of_slot(Kind::Cancel, slot), scratch, now);
+            // After that, the server does not take it for the whole body.
+            self.end_data(slot, scratch, now);
         }
     }
 
-    /// The application took a record of so many bytes: the producer may send more.
-    pub fn taken(&mut self, slot: u16, record_bytes: usize, scratch: &mut Scratch, now: Moment) {
-        let Some(pending) = self.exchanges.get_mut(usize::from(slot)).and_then(Option::as_mut)
-        else {
-            return;
-        };
+    /// Sends one more part of a request's body, if there is credit for it.
+    pub fn data(
+        &mut self,
+        slot: u16,
+        part: &[u8],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<Written, DataError> {
+        let max = self.agreed.record_bytes_max() as usize;
+        let pending = self.pending_mut(slot).ok_or(DataError::NotOpen)?;
+        if pending.is_body_stopped {
+            return Err(DataError::Stopped);
+        }
+        let purse = pending.body.as_mut().ok_or(DataError::NotOpen)?;
+        if part.len() > max {
+            return Err(DataError::TooLarge);
+        }
+        if !purse.spend(cost(part.len())) {
+            return Ok(Written::Full);
+        }
+        let head = Head::of_slot(Kind::Data, slot);
+        self.put(scratch, now, |out| frame::write(out, head, part));
+        Ok(Written::Sent)
+    }
+
+    /// The body is complete; says whether it was not before.
+    pub fn end_data(&mut self, slot: u16, scratch: &mut Scratch, now: Moment) -> bool {
+        let pending = self.pending_mut(slot);
+        if pending.is_none_or(|pending| pending.body.take().is_none()) {
+            return false;
+        }
+        self.put_bare(Head::of_slot(Kind::DataEnd, slot), scratch, now);
+        self.free_if_over(slot);
+        true
+    }
+
+    /// Asks whether the server is there; its answer has the same number.
+    pub fn ping(&mut self, number: u32, scratch: &mut Scratch, now: Moment) -> bool {
+        let may = self.agreed.minor > 0 && matches!(self.phase, Phase::Open | Phase::Closing);
+        if may {
+            let head = Head { word: number, ..Head::of_slot(Kind::Ping, 0) };
+            self.put_bare(head, scratch, now);
+        }
+        may
+    }
+
+    /// The application took a record of so many bytes from a channel: the producer may send more.
+    pub fn taken(
+        &mut self,
+        slot: u16,
+        channel: u8,
+        record_bytes: usize,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        let Some(pending) = self.pending_mut(slot) else { return };
         // After the last record there is nothing to give credit for.
-        let is_open = pending.state == Request::ChannelOpen;
-        let Some(ledger) = pending.ledger.as_mut() else { return };
+        let is_open = pending.is_read(channel);
+        let Some(ledger) = pending.ledger_mut(channel) else { return };
         if let Some(word) = ledger.taken(cost(record_bytes))
             && is_open
         {
-            self.put_bare(Head { word, ..Head::of_slot(Kind::Credit, slot) }, scratch, now);
+            let head = Head { word, ..Head::of_channel(Kind::Credit, slot, channel) };
+            self.put_bare(head, scratch, now);
         }
     }
 
-    /// The client has taken all, or wants no more (L28).
+    /// No more records of one of the further channels are wanted.
+    pub fn drained_side(&mut self, slot: u16, channel: u8, scratch: &mut Scratch, now: Moment) {
+        let Some(pending) = self.pending_mut(slot) else { return };
+        let is_read = pending.is_read(channel);
+        if let Some(side) = pending.side_mut(channel) {
+            side.is_drained = true;
+            if is_read {
+                self.put_bare(Head::of_channel(Kind::Drained, slot, channel), scratch, now);
+            }
+        }
+    }
+
+    /// The client has taken all of all channels, or wants no more (L28).
     pub fn drained(&mut self, slot: u16, scratch: &mut Scratch, now: Moment) {
         if self.step(slot, Fact::ChannelDrained).is_some() {
             self.put_bare(Head::of_slot(Kind::Drained, slot), scratch, now);
@@ -186,10 +308,15 @@ impl Client {
         self.pending(slot).map_or(Request::Finished, |pending| pending.state)
     }
 
-    /// Bytes of the channel that have come and have not been taken.
+    /// Bytes of the channels that have come and have not been taken.
     pub fn held(&self, slot: u16) -> u32 {
-        let ledger = self.pending(slot).and_then(|pending| pending.ledger.as_ref());
-        ledger.map_or(0, Ledger::held)
+        let Some(pending) = self.pending(slot) else { return 0 };
+        let first = pending.ledger.as_ref().map_or(0, Ledger::held);
+        first + pending.side.iter().map(|side| side.ledger.held()).sum::<u32>()
+    }
+
+    fn pending_mut(&mut self, slot: u16) -> Option<&mut PendingRequest> {
+        self.exchanges.get_mut(usize::from(slot))?.as_mut()
     }
 
     fn pending(&self, slot: u16) -> Option<&PendingRequest> {
@@ -205,7 +332,9 @@ impl Client {
     }
 
     fn free_if_over(&mut self, slot: u16) {
-        if self.pending(slot).is_some_and(|pending| pending.state == Request::Finished) {
+        let is_over =
+            |pending: &PendingRequest| pending.state == Request::Finished && pending.body.is_none();
+        if self.pending(slot).is_some_and(is_over) {
             self.exchanges[usize::from(slot)] = None;
             self.free.push(slot);
         }
@@ -237,7 +366,7 @@ impl Client {
 
     fn check(&self, head: Head) -> Result<(), Violation> {
         let Head { kind, slot, length, .. } = head;
-        if kind.sender() != Side::Server {
+        if !kind.is_sent_by(Side::Server) {
             return Err(Violation::WrongDirection(kind));
         }
         match (self.phase, kind) {
@@ -245,6 +374,9 @@ impl Client {
             (Phase::Greeting, kind) => return Err(Violation::NotGreeted(kind)),
             (_, Kind::Welcome) => return Err(Violation::GreetedTwice),
             _ => {}
+        }
+        if kind.minor() > self.agreed.minor {
+            return Err(Violation::NotNegotiated(kind));
         }
         let max = self.agreed.frame_bytes_max;
         if kind.form() == Form::Bulk && length > max {
@@ -259,13 +391,17 @@ impl Client {
             _ => return Ok(()),
         };
         let pending = self.pending(slot).ok_or(Violation::NoSuchRequest(slot))?;
+        if head.channel > 0 {
+            return pending.check_side(head, self.agreed.minor);
+        }
         pending.state.after(fact).map(|_| ()).map_err(|_| Violation::OutOfOrder(kind, slot))
     }
 
     fn check_record(&self, head: Head) -> Result<(), Violation> {
         let slot = head.slot;
         let pending = self.pending(slot).ok_or(Violation::NoSuchRequest(slot))?;
-        match (pending.state.has_open_channel(), pending.ledger) {
+        let ledger = pending.ledger(head.channel).filter(|_| pending.is_open(head.channel));
+        match (pending.state.has_open_channel(), ledger) {
             (true, Some(mut ledger)) => {
                 let is_paid = ledger.arrived(cost(head.length as usize));
                 if is_paid { Ok(()) } else { Err(Violation::CreditExceeded(slot)) }
@@ -279,9 +415,11 @@ impl Client {
         head: Head,
         input: &[u8],
         range: Range<usize>,
+        scratch: &mut Scratch,
+        now: Moment,
     ) -> Result<Option<Event>, Violation> {
         let payload = &input[range.clone()];
-        let slot = head.slot;
+        let (slot, channel) = (head.slot, head.channel);
         let malformed = Violation::Malformed(head.kind);
         Ok(match head.kind {
             Kind::Welcome => {
@@ -292,6 +430,9 @@ impl Client {
                 self.agreed = Agreed {
                     frame_bytes_max: self.agreed.frame_bytes_max.min(welcome.frame_bytes_max),
                     channel_bytes: welcome.channel_bytes.max(CHANNEL_BYTES_MIN),
+                    minor: VERSION.common_minor(welcome.minor),
+                    keepalive: (welcome.keepalive_millis > 0)
+                        .then(|| Duration::from_millis(u64::from(welcome.keepalive_millis))),
                 };
                 Some(Event::Welcome(welcome))
             }
@@ -310,49 +451,90 @@ impl Client {
                 Some(Event::Extended { millis: given.millis })
             }
             Kind::Result => {
-                self.step(slot, Fact::ResultSent);
-                self.free_if_over(slot);
+                self.answered(slot, scratch, now);
                 Some(Event::Result { slot, body: range })
             }
             Kind::Error => {
                 let Failure { code, text } = Failure::decode(payload).map_err(|_| malformed)?;
-                self.step(slot, Fact::ResultSent);
-                self.free_if_over(slot);
+                self.answered(slot, scratch, now);
                 Some(Event::Error { slot, code: Code::of_number(code), text })
             }
             Kind::Acquired => {
-                self.step(slot, Fact::ChannelAcquired);
                 let ledger = Ledger::new(self.agreed.channel_bytes);
-                if let Some(Some(pending)) = self.exchanges.get_mut(usize::from(slot)) {
-                    pending.ledger = Some(ledger);
+                if channel == 0 {
+                    self.step(slot, Fact::ChannelAcquired);
                 }
-                Some(Event::Acquired { slot })
+                if let Some(pending) = self.pending_mut(slot) {
+                    if channel == 0 {
+                        pending.ledger = Some(ledger);
+                    } else {
+                        let side = SideChannel { ledger, is_released: false, is_drained: false };
+                        pending.side.push(side);
+                    }
+                }
+                Some(Event::Acquired { slot, channel })
             }
             Kind::Released => {
-                self.step(slot, Fact::ChannelReleased);
-                Some(Event::Released { slot })
+                if channel == 0 {
+                    self.step(slot, Fact::ChannelReleased);
+                } else if let Some(side) =
+                    self.pending_mut(slot).and_then(|pending| pending.side_mut(channel))
+                {
+                    side.is_released = true;
+                }
+                Some(Event::Released { slot, channel })
             }
             Kind::Record => {
-                let Some(Some(pending)) = self.exchanges.get_mut(usize::from(slot)) else {
-                    return Err(Violation::NoSuchRequest(slot));
-                };
-                if let Some(ledger) = &mut pending.ledger {
+                let pending = self.pending_mut(slot).ok_or(Violation::NoSuchRequest(slot))?;
+                if let Some(ledger) = pending.ledger_mut(channel) {
                     // Looked at when the head came.
                     ledger.arrived(cost(head.length as usize));
                 }
                 // Records that were on their way when the channel was drained are thrown away.
-                Some(match pending.state {
-                    Request::ChannelOpen => Event::Record { slot, body: range },
-                    _ => Event::Discarded,
+                Some(if pending.is_read(channel) {
+                    Event::Record { slot, channel, body: range }
+                } else {
+                    Event::Discarded
                 })
             }
+            Kind::DataCredit => {
+                // After the end of a body, credit is void: the server could not know.
+                let purse = self.pending_mut(slot).and_then(|pending| pending.body.as_mut());
+                let Some(purse) = purse else { return Ok(None) };
+                if !purse.earn(head.word) {
+                    return Err(Violation::TooMuchCredit(slot));
+                }
+                Some(Event::DataMoved { slot })
+            }
+            Kind::DataStop => {
+                let pending = self.pending_mut(slot).filter(|pending| pending.body.is_some());
+                let Some(pending) = pending else { return Ok(None) };
+                pending.is_body_stopped = true;
+                self.end_data(slot, scratch, now);
+                Some(Event::DataStopped { slot })
+            }
+            Kind::Ping => {
+                let pong = Head { word: head.word, ..Head::of_slot(Kind::Pong, 0) };
+                self.put_bare(pong, scratch, now);
+                None
+            }
+            Kind::Pong => Some(Event::Pong(head.word)),
             kind => return Err(Violation::WrongDirection(kind)),
         })
     }
 
     /// Whether the pieces of this frame are wanted.
     fn is_wanted(&self, head: Head) -> bool {
-        head.kind != Kind::Record || self.state(head.slot) == Request::ChannelOpen
+        head.kind != Kind::Record
+            || self.pending(head.slot).is_some_and(|pending| pending.is_read(head.channel))
+    }
+
+    /// The one answer came. What is left of the body is not wanted any more.
+    fn answered(&mut self, slot: u16, scratch: &mut Scratch, now: Moment) {
+        self.step(slot, Fact::ResultSent);
+        if !self.end_data(slot, scratch, now) {
+            self.free_if_over(slot);
+        }
     }
 
     fn broken(&mut self, violation: Violation) -> Event {
@@ -361,11 +543,59 @@ impl Client {
     }
 }
 
+impl PendingRequest {
+    fn side(&self, channel: u8) -> Option<&SideChannel> {
+        self.side.get(usize::from(channel).checked_sub(1)?)
+    }
+
+    fn side_mut(&mut self, channel: u8) -> Option<&mut SideChannel> {
+        self.side.get_mut(usize::from(channel).checked_sub(1)?)
+    }
+
+    fn ledger(&self, channel: u8) -> Option<Ledger> {
+        if channel == 0 { self.ledger } else { self.side(channel).map(|side| side.ledger) }
+    }
+
+    fn ledger_mut(&mut self, channel: u8) -> Option<&mut Ledger> {
+        if channel == 0 {
+            return self.ledger.as_mut();
+        }
+        self.side_mut(channel).map(|side| &mut side.ledger)
+    }
+
+    /// Whether its producer has not ended this channel; the first is looked at in the table.
+    fn is_open(&self, channel: u8) -> bool {
+        channel == 0 || self.side(channel).is_some_and(|side| !side.is_released)
+    }
+
+    /// Whether its producer has not ended this channel, and the application reads it.
+    fn is_read(&self, channel: u8) -> bool {
+        let is_drained = self.side(channel).is_some_and(|side| side.is_drained);
+        self.state == Request::ChannelOpen && self.is_open(channel) && !is_drained
+    }
+
+    /// Whether one of the further channels may begin or end here.
+    fn check_side(&self, head: Head, minor: u32) -> Result<(), Violation> {
+        let Head { kind, slot, channel, .. } = head;
+        let is_next = usize::from(channel) == self.side.len() + 1;
+        let fits = match kind {
+            Kind::Acquired => is_next,
+            _ => self.side(channel).is_some_and(|side| !side.is_released),
+        };
+        match self.state.has_open_channel() {
+            _ if minor == 0 => Err(Violation::ReservedBits),
+            true if fits => Ok(()),
+            true => Err(Violation::NoSuchChannel(slot, channel)),
+            false => Err(Violation::OutOfOrder(kind, slot)),
+        }
+    }
+}
+
 impl Engine for Client {
     type Event = Event;
     type Scratch = Scratch;
 
-    fn receive(&mut self, input: &[u8], _: &mut Scratch, now: Moment) -> Step<Event> {
+    fn receive(&mut self, input: &[u8], scratch: &mut Scratch, now: Moment) -> Step<Event> {
         if self.stage != Stage::Open {
             return Step { taken: input.len(), event: None };
         }
@@ -382,7 +612,7 @@ impl Engine for Client {
         let event = match part {
             Part::Nothing => None,
             Part::Piece(head, range) => self.is_wanted(head).then_some(Event::Piece(range)),
-            Part::Whole(head, range) => match self.frame(head, input, range) {
+            Part::Whole(head, range) => match self.frame(head, input, range, scratch, now) {
                 Ok(event) => event,
                 Err(violation) => Some(self.broken(violation)),
             },

@@ -35,11 +35,13 @@ pub enum Code {
     OperationCancelled = 14,
     /// The server does not want to.
     OperationDenied = 15,
+    /// The request was not done when the time was over that its caller gave it.
+    DeadlineExceeded = 16,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Unknown,
         Self::SystemError,
         Self::UnsupportedOperation,
@@ -55,6 +57,7 @@ impl Code {
         Self::InvalidRequest,
         Self::OperationCancelled,
         Self::OperationDenied,
+        Self::DeadlineExceeded,
     ];
 
     /// The number on the wire.
@@ -85,6 +88,7 @@ impl Code {
             Self::InvalidRequest => "INVALID_REQUEST",
             Self::OperationCancelled => "OPERATION_CANCELLED",
             Self::OperationDenied => "OPERATION_DENIED",
+            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use sekisho_lifecycle::stay::Bug;
-use sekisho_lifecycle::{Cause, RequestId};
+use sekisho_lifecycle::{Cause, Moment, RequestId};
 
 use crate::code::Code;
 use crate::handshake::Greeting;
@@ -32,9 +32,22 @@ pub enum Event {
         id: RequestId,
         /// Which service it is for.
         service: u32,
-        /// The last part of its body, or all of it.
+        /// What else its client said about it.
+        with: Option<Box<With>>,
+        /// The last part of its body, or all of it; where [`With::body_follows`], its first part.
         body: Range<usize>,
     },
+    /// A part of a request's body came after it: what the pieces before gave, and this.
+    Data {
+        /// The request.
+        id: RequestId,
+        /// The last part of this frame, or all of it.
+        body: Range<usize>,
+    },
+    /// The body of this request is complete.
+    DataEnded(RequestId),
+    /// A part of a body is complete that is not wanted: its earlier pieces are thrown away.
+    Discarded,
     /// A request was refused and has its answer: what the pieces before gave is thrown away.
     Refused(Code),
     /// The request is cancelled: its handler is woken (L31).
@@ -43,6 +56,17 @@ pub enum Event {
     ChannelMoved(RequestId),
     /// A handler's bug: it is logged and counted.
     Bug(RequestId, Bug),
+}
+
+/// What a client says about its request besides its body.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct With {
+    /// The name of the service; empty where its number says it.
+    pub service: String,
+    /// Until then the client waits for the answer.
+    pub deadline: Option<Moment>,
+    /// The body goes on: [`Event::Data`], then [`Event::DataEnded`].
+    pub body_follows: bool,
 }
 
 /// What the shell of a client must act on.
@@ -68,26 +92,44 @@ pub enum ClientEvent {
         /// The same for people.
         text: String,
     },
-    /// The request has a channel.
+    /// The request has a channel, or one more.
     Acquired {
         /// The request's slot.
         slot: u16,
+        /// Which of its channels; the first is zero.
+        channel: u8,
     },
     /// A record of the channel. The shell calls [`taken`](crate::Client::taken) when the application has
     /// taken it.
     Record {
         /// The request's slot.
         slot: u16,
+        /// Which of its channels.
+        channel: u8,
         /// The last part of it, or all.
         body: Range<usize>,
     },
     /// An unwanted record is complete: its earlier pieces are thrown away.
     Discarded,
-    /// No record follows.
+    /// No record follows in this channel; for channel zero, in none of them.
     Released {
         /// The request's slot.
         slot: u16,
+        /// Which of its channels.
+        channel: u8,
     },
+    /// More of the request's body may be sent.
+    DataMoved {
+        /// The request's slot.
+        slot: u16,
+    },
+    /// No more of the request's body is wanted.
+    DataStopped {
+        /// The request's slot.
+        slot: u16,
+    },
+    /// The server has answered a `PING`.
+    Pong(u32),
     /// The life that the session has now, at least.
     Extended {
         /// From now on.

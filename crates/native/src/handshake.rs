@@ -23,7 +23,7 @@ impl Version {
 }
 
 /// The version that is spoken here.
-pub const VERSION: Version = Version { major: 1, minor: 0 };
+pub const VERSION: Version = Version { major: 1, minor: 1 };
 
 /// How long a label, the name of an application and that of a user may be, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
@@ -49,6 +49,8 @@ pub struct Greeting {
     pub frame_bytes_max: u32,
     /// The same.
     pub channel_bytes: u32,
+    /// After so long without a byte from it the client wants to be asked whether it is there; zero for never.
+    pub keepalive_millis: u32,
 }
 
 /// Bytes that are compared and never shown.
@@ -121,6 +123,7 @@ pub fn read(hello: Hello) -> Result<Greeting, Misfit> {
         minor: VERSION.common_minor(hello.minor),
         frame_bytes_max: hello.frame_bytes_max,
         channel_bytes: hello.channel_bytes,
+        keepalive_millis: hello.keepalive_millis,
     })
 }
 
@@ -144,6 +147,8 @@ mod tests {
         // E3
         let newer = read(hello(|hello| hello.minor = 7)).map(|greeting| greeting.minor);
         assert_eq!(newer, Ok(VERSION.minor));
+        let older = read(hello(|hello| hello.minor = 0)).map(|greeting| greeting.minor);
+        assert_eq!(older, Ok(0));
         for major in [0, VERSION.major + 1, u32::MAX] {
             assert_eq!(read(hello(|hello| hello.major = major)), Err(Misfit::Version));
         }

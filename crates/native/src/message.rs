@@ -11,6 +11,9 @@ use crate::frame::{self, Head, Kind};
 /// How long a text may be on the wire, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
+/// How long the name of a service may be in a request, in bytes.
+pub const SERVICE_NAME_BYTES_MAX: usize = 128;
+
 /// The client's first message.
 #[derive(Clone, PartialEq, Eq, Message)]
 #[prost(skip_debug)]
@@ -42,6 +45,10 @@ pub struct Hello {
     /// Whose password the credential is; empty where it is a token.
     #[prost(string, tag = "9")]
     pub user: String,
+    /// The client answers `PING` at any time, and wants to be asked after so long without a byte from it; zero for
+    /// never (1.1).
+    #[prost(uint32, tag = "16")]
+    pub keepalive_millis: u32,
 }
 
 /// The credential is not shown.
@@ -80,6 +87,9 @@ pub struct Welcome {
     /// How long the session lives without traffic; zero for ever.
     #[prost(uint64, tag = "7")]
     pub session_timeout_millis: u64,
+    /// After so long without a byte from the peer, either side sends `PING`; zero for never (1.1).
+    #[prost(uint32, tag = "16")]
+    pub keepalive_millis: u32,
 }
 
 /// The server's last message.
@@ -108,6 +118,20 @@ pub struct Failure {
     /// What went wrong, for people.
     #[prost(string, tag = "2")]
     pub text: String,
+}
+
+/// What a request has besides its body (1.1): sent immediately before it.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RequestOptions {
+    /// So long from now on the client waits for the answer; zero for ever.
+    #[prost(uint64, tag = "1")]
+    pub timeout_micros: u64,
+    /// The service by its name, in place of its number; empty where the number says it.
+    #[prost(string, tag = "2")]
+    pub service: String,
+    /// The body goes on after the request, in `DATA` frames.
+    #[prost(bool, tag = "3")]
+    pub body_follows: bool,
 }
 
 /// The client wants the session to end.

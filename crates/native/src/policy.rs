@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::frame::HEAD_BYTES;
+use crate::handshake::Greeting;
 
 /// Limits and timeouts. `None` is "no such deadline".
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +32,8 @@ pub struct Policy {
     pub session_extension_max: Duration,
     /// How long a graceful end waits for channels (L14).
     pub drain_timeout: Option<Duration>,
+    /// No client is asked more often than this whether it is there (`PING`).
+    pub keepalive_min: Duration,
     /// How long the peer may take to close after `BYE`.
     pub linger_timeout: Duration,
 }
@@ -56,6 +59,7 @@ impl Default for Policy {
             session_timeout: Some(Duration::from_mins(5)),
             session_extension_max: Duration::from_hours(1),
             drain_timeout: Some(Duration::from_secs(10)),
+            keepalive_min: Duration::from_secs(1),
             linger_timeout: Duration::from_secs(2),
         }
     }
@@ -66,8 +70,12 @@ impl Default for Policy {
 pub struct Agreed {
     /// The longest payload in both directions.
     pub frame_bytes_max: u32,
-    /// The window of each channel.
+    /// The window of each channel, and of the body of each request.
     pub channel_bytes: u32,
+    /// The minor version.
+    pub minor: u32,
+    /// After so long without a byte from the peer it is asked whether it is there.
+    pub keepalive: Option<Duration>,
 }
 
 impl Agreed {
@@ -80,6 +88,21 @@ impl Agreed {
                 .channel_bytes_max
                 .min(or_all(channel_bytes))
                 .max(CHANNEL_BYTES_MIN),
+            minor: 0,
+            keepalive: None,
+        }
+    }
+
+    /// What comes of a handshake.
+    pub fn of(policy: &Policy, greeting: &Greeting) -> Self {
+        let keepalive = match (greeting.minor, greeting.keepalive_millis) {
+            (0, _) | (_, 0) => None,
+            (_, millis) => Some(Duration::from_millis(u64::from(millis)).max(policy.keepalive_min)),
+        };
+        Self {
+            minor: greeting.minor,
+            keepalive,
+            ..Self::new(policy, greeting.frame_bytes_max, greeting.channel_bytes)
         }
     }
 

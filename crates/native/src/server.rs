@@ -5,10 +5,13 @@
 //! the scratch; an answer counts as sent when the transport has taken its last byte.
 
 mod answer;
+mod body;
 mod deadlines;
+mod due;
 mod receive;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +47,7 @@ enum Phase {
     /// The handshake is awaited.
     Greeting,
     /// The shell finds out which peer it is, and whether it is admitted. That takes time, and has a deadline.
-    Deciding(Agreed, u32),
+    Deciding(Agreed),
     /// Requests are taken.
     Open,
     /// `BYE` is on its way, or there is no peer to send it to: input is thrown away.
@@ -64,8 +67,14 @@ pub struct Lane {
     pub since: Moment,
     /// The credit of its channel, as long as the client reads it.
     purse: Option<Purse>,
-    /// What the record costs that its producer waits to send.
-    waits_for: Option<u32>,
+    /// What the record costs that its producer waits to send, and in which channel.
+    waits_for: Option<(u8, u32)>,
+    /// Its service waits for more of its body.
+    waits_for_body: bool,
+    /// How many channels it has had.
+    channels: u16,
+    /// Until then its caller waits for the answer.
+    pub deadline: Option<Moment>,
 }
 
 /// The server's side of a session.
@@ -79,7 +88,16 @@ pub struct Server {
     stay: Stay,
     lanes: RequestTable<Lane>,
     /// The slots in use.
-    slots: HashMap<u16, RequestId>,
+    slots: HashMap<u16, RequestId, BuildHasherDefault<SlotHasher>>,
+    /// What the client said about its next request.
+    options: Option<(u16, message::RequestOptions)>,
+    /// The bodies that are not complete, by slot: also of requests that are over, until their client knows.
+    bodies: HashMap<u16, body::Inbound, BuildHasherDefault<SlotHasher>>,
+    /// The channels that requests have besides their first, as long as the client reads them.
+    side_channels: HashMap<(RequestId, u8), Purse>,
+    /// Until when callers wait, the first first; and the requests whose callers waited long enough.
+    request_deadlines: BTreeSet<(Moment, RequestId)>,
+    overdue: Vec<RequestId>,
     /// How many channels are read, and how many producers wait for the client.
     channels: u32,
     waiting: usize,
@@ -93,8 +111,12 @@ pub struct Server {
     /// All that was ever put out, and what of it the transport took.
     written: u64,
     sent: u64,
-    /// All that was taken in.
+    /// The part of it that is more than a sign of life.
+    traffic_written: u64,
+    /// All that was taken in, and when the last of it came.
     received: u64,
+    heard_at: Moment,
+    ping: due::Ping,
     /// Why the session will end, as far as is known.
     ending: Option<Ending>,
     /// The `BYE` frame, until it has been written.
@@ -106,6 +128,27 @@ pub struct Server {
     drain_at: Option<Moment>,
     drain_time: DrainTime,
     linger_at: Option<Moment>,
+}
+
+/// Hashes slots: of so few numbers no two fall together by a client's choice more often than by chance.
+#[derive(Clone, Copy, Debug, Default)]
+struct SlotHasher(u64);
+
+impl Hasher for SlotHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 << 8) | u64::from(*byte);
+        }
+        self.0 = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_u16(&mut self, slot: u16) {
+        self.0 = u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// How much of the drain timeout a client has left.
@@ -125,6 +168,13 @@ struct Ending {
     text: &'static str,
 }
 
+impl Lane {
+    /// Whether it waits for its client.
+    const fn waits(&self) -> bool {
+        self.waits_for.is_some() || self.waits_for_body
+    }
+}
+
 impl Server {
     /// A peer that has just connected: its handshake is awaited.
     pub fn new(policy: Arc<Policy>, now: Moment) -> Self {
@@ -135,7 +185,12 @@ impl Server {
             reader: Reader::default(),
             stay: Stay::new(policy.requests_max),
             lanes: RequestTable::new(),
-            slots: HashMap::new(),
+            slots: HashMap::default(),
+            options: None,
+            bodies: HashMap::default(),
+            side_channels: HashMap::new(),
+            request_deadlines: BTreeSet::new(),
+            overdue: Vec::new(),
             channels: 0,
             waiting: 0,
             events: VecDeque::new(),
@@ -144,7 +199,10 @@ impl Server {
             leaving: VecDeque::new(),
             written: 0,
             sent: 0,
+            traffic_written: 0,
             received: 0,
+            heard_at: now,
+            ping: due::Ping::Quiet,
             ending: None,
             bye: None,
             has_input_ended: false,
@@ -160,14 +218,14 @@ impl Server {
 
     /// The peer may come in, as this session (L1).
     pub fn admit(&mut self, session: u64, scratch: &mut Scratch, now: Moment) {
-        let Phase::Deciding(agreed, minor) = self.phase else { return };
+        let Phase::Deciding(agreed) = self.phase else { return };
         self.agreed = agreed;
         self.phase = Phase::Open;
         self.handshake_at = None;
         self.live(now);
         let welcome = Welcome {
             major: VERSION.major,
-            minor,
+            minor: agreed.minor,
             session,
             frame_bytes_max: agreed.frame_bytes_max,
             requests_max: self.policy.requests_max,
@@ -176,6 +234,9 @@ impl Server {
                 .policy
                 .session_timeout
                 .map_or(0, |timeout| timeout.as_millis() as u64),
+            keepalive_millis: agreed
+                .keepalive
+                .map_or(0, |every| u32::try_from(every.as_millis()).unwrap_or(u32::MAX)),
         };
         self.put(scratch, now, |out| message::write(out, Kind::Welcome, 0, &welcome));
         // A vacant session may be connected: this pair is in the table.
@@ -255,9 +316,18 @@ impl Server {
         self.stay.requests().get(id).is_none_or(|entry| entry.cancelled.is_some())
     }
 
-    /// Whether the request's channel is open and the client reads it.
-    pub fn is_wanted(&self, id: RequestId) -> bool {
-        self.stay.requests().get(id).is_some_and(|entry| entry.state == Request::ChannelOpen)
+    /// Whether this channel of the request is open and the client reads it.
+    pub fn is_wanted(&self, id: RequestId, channel: u8) -> bool {
+        let entry = self.stay.requests().get(id);
+        entry.is_some_and(|entry| entry.state == Request::ChannelOpen && !entry.is_answered)
+            && (channel == 0 || self.side_channels.contains_key(&(id, channel)))
+    }
+
+    /// The service that a request for a name was found to be for.
+    pub fn set_service(&mut self, id: RequestId, service: u32) {
+        if let Some(lane) = self.lanes.get_mut(id) {
+            lane.service = service;
+        }
     }
 
     /// How many bytes were taken from the peer, and how many it took from us.
@@ -300,25 +370,55 @@ impl Server {
         let open = self.lanes.iter().filter(|lane| lane.purse.is_some());
         let open: Vec<RequestId> = open.map(|lane| lane.id).collect();
         for id in open {
-            self.wait_is_over(id, Purse::credit);
+            self.wait_may_be_over(id);
             self.events.push_back(Event::ChannelMoved(id));
         }
     }
 
-    /// A producer waits for its client until it may spend so much.
-    fn wait_for_client(&mut self, id: RequestId, cost: u32) {
-        let lane = self.lanes.get_mut(id);
-        if lane.is_some_and(|lane| lane.waits_for.replace(cost).is_none()) {
-            self.waiting += 1;
+    /// A producer waits for its client until it may spend so much in this channel.
+    fn wait_for_client(&mut self, id: RequestId, channel: u8, cost: u32) {
+        self.change_waiting(id, |lane| lane.waits_for = Some((channel, cost)));
+    }
+
+    /// A producer does not wait any more.
+    fn wait_is_over(&mut self, id: RequestId) {
+        self.change_waiting(id, |lane| lane.waits_for = None);
+    }
+
+    /// The same, if what it has covers what it waits to send.
+    fn wait_may_be_over(&mut self, id: RequestId) {
+        let Some(lane) = self.lanes.get(id) else { return };
+        let Some((channel, cost)) = lane.waits_for else { return };
+        if self.purse(id, channel).is_none_or(|purse| purse.credit() >= cost) {
+            self.wait_is_over(id);
         }
     }
 
-    /// A producer does not wait any more, if what it has covers what it waits to send.
-    fn wait_is_over(&mut self, id: RequestId, has: impl FnOnce(&Purse) -> u32) {
+    /// Changes what a request waits for, and counts the requests that wait for their client.
+    fn change_waiting(&mut self, id: RequestId, change: impl FnOnce(&mut Lane)) {
         let Some(lane) = self.lanes.get_mut(id) else { return };
-        let has = lane.purse.as_ref().map_or(u32::MAX, has);
-        if lane.waits_for.take_if(|cost| *cost <= has).is_some() {
-            self.waiting -= 1;
+        let before = lane.waits();
+        change(lane);
+        match (before, lane.waits()) {
+            (false, true) => self.waiting += 1,
+            (true, false) => self.waiting -= 1,
+            _ => {}
+        }
+    }
+
+    /// The credit of a channel, as long as the client reads it.
+    fn purse(&self, id: RequestId, channel: u8) -> Option<&Purse> {
+        match channel {
+            0 => self.lanes.get(id)?.purse.as_ref(),
+            _ => self.side_channels.get(&(id, channel)),
+        }
+    }
+
+    /// The same, to change it.
+    fn purse_mut(&mut self, id: RequestId, channel: u8) -> Option<&mut Purse> {
+        match channel {
+            0 => self.lanes.get_mut(id)?.purse.as_mut(),
+            _ => self.side_channels.get_mut(&(id, channel)),
         }
     }
 
@@ -346,7 +446,11 @@ impl Server {
                     let failure = Failure::new(Code::Unknown, text);
                     self.put_answer(id, Some(answer::Answer::Error(&failure)), scratch, now);
                 }
-                Order::DiscardAnswer(id) => self.free_slot_if_over(id),
+                Order::DiscardAnswer(id) => {
+                    self.forget_deadline(id);
+                    self.discard_body(id);
+                    self.free_slot_if_over(id);
+                }
                 Order::CloseChannel(id) => self.put_released(id, scratch, now),
                 Order::DropChannel(id) => {
                     self.drop_purse(id);
@@ -358,6 +462,8 @@ impl Server {
                 Order::ReleaseRequest(id) => {
                     self.free_slot_if_over(id);
                     self.drop_purse(id);
+                    self.forget_deadline(id);
+                    self.change_waiting(id, |lane| lane.waits_for_body = false);
                     self.lanes.remove(id);
                 }
                 Order::ReleaseWorker => self.leave(),
@@ -456,6 +562,7 @@ impl Server {
         let before = scratch.out.len();
         write(&mut scratch.out);
         self.written += (scratch.out.len() - before) as u64;
+        self.traffic_written = self.written;
         match self.send_at {
             None => self.send_at = self.send_by(now),
             Some(at) if self.is_last() => self.send_at = self.send_by(now).map(|by| by.min(at)),
@@ -480,12 +587,18 @@ impl Server {
         }
     }
 
-    /// The channel of this request, if it has one, is no longer read.
+    /// The channels of this request, if it has any, are no longer read.
     fn drop_purse(&mut self, id: RequestId) {
-        if self.lanes.get_mut(id).is_some_and(|lane| lane.purse.take().is_some()) {
+        let Some(lane) = self.lanes.get_mut(id) else { return };
+        if lane.purse.take().is_some() {
             self.channels -= 1;
         }
-        self.wait_is_over(id, |_| u32::MAX);
+        for channel in 1..lane.channels {
+            if self.side_channels.remove(&(id, channel as u8)).is_some() {
+                self.channels -= 1;
+            }
+        }
+        self.wait_is_over(id);
     }
 
     fn in_slot(&self, slot: u16) -> Option<RequestId> {
@@ -505,9 +618,7 @@ impl Engine for Server {
     type Scratch = Scratch;
 
     fn receive(&mut self, input: &[u8], scratch: &mut Scratch, now: Moment) -> Step<Event> {
-        if let Some(bye) = self.bye.take() {
-            self.put_any(scratch, now, |out| message::write(out, Kind::Bye, 0, &bye));
-        }
+        self.put_due(scratch, now);
         if let Some(event) = self.events.pop_front() {
             return Step { taken: 0, event: Some(event) };
         }
@@ -522,7 +633,10 @@ impl Engine for Server {
             }
             (Stage::Open, Phase::Greeting | Phase::Open) => {
                 let step = self.take(input, scratch, now);
-                self.received += step.taken as u64;
+                if step.taken > 0 {
+                    self.received += step.taken as u64;
+                    self.heard(now);
+                }
                 step
             }
         }
@@ -560,9 +674,11 @@ impl Engine for Server {
         if self.stage != Stage::Open {
             return;
         }
+        let before = self.sent;
         self.sent =
             if pending { self.sent.saturating_add(moved).min(self.written) } else { self.written };
-        if moved > 0 && self.phase == Phase::Open {
+        // A `PING` that the peer's system takes is no traffic.
+        if moved > 0 && self.phase == Phase::Open && before < self.traffic_written {
             self.live(now);
         }
         self.send_at = match self.send_at {

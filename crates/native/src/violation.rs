@@ -30,6 +30,14 @@ pub enum Violation {
     NotEmpty(Kind),
     /// The message in the frame cannot be read.
     Malformed(Kind),
+    /// The frame belongs to a later version than the one that was agreed upon.
+    NotNegotiated(Kind),
+    /// Options of a request, and something else than that request after them.
+    OptionsAlone(u16),
+    /// The request has no such channel.
+    NoSuchChannel(u16, u8),
+    /// More bodies are on their way than there may be requests.
+    TooManyBodies,
     /// A slot in use was used again (E3).
     SlotInUse(u16),
     /// Nothing runs in this slot that the frame could be about.
@@ -67,6 +75,12 @@ impl fmt::Display for Violation {
             }
             Self::NotEmpty(kind) => write!(out, "{kind} with a payload"),
             Self::Malformed(kind) => write!(out, "{kind} that cannot be read"),
+            Self::NotNegotiated(kind) => write!(out, "{kind} was not agreed upon"),
+            Self::OptionsAlone(slot) => write!(out, "options without a request in slot {slot}"),
+            Self::NoSuchChannel(slot, channel) => {
+                write!(out, "the request in slot {slot} has no channel {channel}")
+            }
+            Self::TooManyBodies => out.write_str("too many bodies of requests are unfinished"),
             Self::SlotInUse(slot) => write!(out, "slot {slot} is in use"),
             Self::NoSuchRequest(slot) => write!(out, "nothing runs in slot {slot}"),
             Self::OutOfOrder(kind, slot) => write!(out, "{kind} out of order in slot {slot}"),

@@ -519,6 +519,7 @@ impl Starting<'_> {
         let has_body = self.body.0;
         let (caller, now) = (&caller, self.now);
         let call = service::Call { services: &services, name, request, has_body, caller, now };
+        self.worker.native.has_service_worked.set(true);
         service::start(&call, admitted)
     }
 

@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use sekisho_handler::task::{BodySink, rest};
 use sekisho_http::Scratch;
@@ -21,6 +22,10 @@ const FILE_TURN_BYTES: u64 = 2 << 20;
 /// So many pipelined requests are answered before other sessions get their turn.
 const TURN_REQUESTS: u32 = 128;
 
+/// So long may services compute in one turn before other sessions get theirs (E4). What runs when it is over is not
+/// interrupted.
+const SERVICE_TURN_TIME: Duration = Duration::from_micros(500);
+
 /// So many bytes of the preface of HTTP/2 are enough to tell it from a request line.
 const PREFACE_ENOUGH: usize = 14;
 
@@ -29,6 +34,10 @@ const PREFACE_ENOUGH: usize = 14;
 pub(crate) struct Budget {
     pub(crate) requests: u32,
     pub(crate) file_bytes: u64,
+    /// Services may begin work until then.
+    services_until: Moment,
+    /// Some tasks did not have their turn.
+    is_cut_short: bool,
     /// The transport takes nothing: what is answered now waits.
     is_blocked: bool,
 }
@@ -43,7 +52,9 @@ impl<T: Transport> Connection<T> {
             }
         }
         let (requests, file_bytes) = (TURN_REQUESTS, FILE_TURN_BYTES);
-        let mut budget = Budget { requests, file_bytes, is_blocked: false };
+        let services_until = now + SERVICE_TURN_TIME;
+        let mut budget =
+            Budget { requests, file_bytes, services_until, is_cut_short: false, is_blocked: false };
         loop {
             match self.write_out(now, &mut budget) {
                 Poll::Ready(Ok(())) => {}
@@ -70,7 +81,7 @@ impl<T: Transport> Connection<T> {
                 }
                 Stage::Lingering | Stage::Open => {}
             }
-            if self.feed(cx, now, &mut budget) || self.work(cx, false, now) {
+            if self.feed(cx, now, &mut budget) || self.work(cx, now, &mut budget) {
                 if budget.requests == 0 {
                     budget.requests = TURN_REQUESTS;
                     // The answers so far leave first; then the others have their turn.
@@ -100,7 +111,12 @@ impl<T: Transport> Connection<T> {
     ) -> Option<CloseReason> {
         budget.is_blocked = true;
         while self.link.protocol.stage() == Stage::Open {
-            if self.feed(cx, now, budget) || self.work(cx, true, now) {
+            if self.feed(cx, now, budget) || self.work(cx, now, budget) {
+                if budget.is_cut_short {
+                    // The others have their turn before these go on.
+                    cx.waker().wake_by_ref();
+                    return None;
+                }
                 continue;
             }
             let has_room = self.link.has_room(true);
@@ -202,7 +218,23 @@ impl<T: Transport> Connection<T> {
                     self.handle(&event, now);
                 }
             }
+            self.note_services(budget);
         }
+    }
+
+    /// If services were at work, looks at the clock: whether their time in this turn is over.
+    fn note_services(&self, budget: &mut Budget) -> bool {
+        let worker = &self.link.worker;
+        if !worker.native.has_service_worked.take() {
+            return false;
+        }
+        let now = worker.clock.now();
+        if !budget.services_until.is_due(now) {
+            return false;
+        }
+        budget.services_until = now + SERVICE_TURN_TIME;
+        budget.requests = 0;
+        true
     }
 
     /// Hands body bytes to the exchange that they belong to: a range of the input, or bytes that were kept.
@@ -275,14 +307,21 @@ impl<T: Transport> Connection<T> {
         true
     }
 
-    /// Lets the tasks go on as far as they can; whether anything happened.
-    fn work(&mut self, cx: &mut Context<'_>, is_blocked: bool, now: Moment) -> bool {
+    /// Lets the tasks go on as far as they can; whether anything happened. Where services take too long, those that did
+    /// not have their turn come first the next time.
+    fn work(&mut self, cx: &mut Context<'_>, now: Moment, budget: &mut Budget) -> bool {
+        let places = self.exchanges.places();
         let mut happened = false;
-        for at in self.exchanges.places().rev() {
+        for at in places.clone().rev() {
             let Self { link, exchanges, .. } = self;
             let Some(exchange) = exchanges.get_mut(at) else { continue };
-            happened |= exchange.work(cx, link, is_blocked, now);
+            happened |= exchange.work(cx, link, budget.is_blocked, now);
             self.settle(at);
+            if self.note_services(budget) && at > places.start {
+                self.exchanges.turn_round(at);
+                budget.is_cut_short = true;
+                return true;
+            }
         }
         happened
     }

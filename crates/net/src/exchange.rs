@@ -238,6 +238,20 @@ impl Exchanges {
         usize::from(self.first.is_none())..self.more.len() + 1
     }
 
+    /// Those before this place come first when the last one is begun with the next time; indices are void.
+    pub(crate) fn turn_round(&mut self, at: usize) {
+        // The first one has a place of its own: it takes part by changing places.
+        if let Some(first) = &mut self.first
+            && let Some(other) = at.checked_sub(1).and_then(|at| self.more.get_mut(at))
+        {
+            std::mem::swap(first, other);
+            self.more[..at].rotate_right(1);
+        }
+        let had_turn = if self.first.is_some() { at } else { at.saturating_sub(1) };
+        let count = had_turn.min(self.more.len());
+        self.more.rotate_left(count);
+    }
+
     /// The index of the request with this id.
     pub(crate) fn find(&self, id: RequestId) -> Option<usize> {
         if self.first.as_ref().is_some_and(|exchange| exchange.id == id) {
@@ -309,5 +323,29 @@ mod tests {
             exchanges.remove(at);
         }
         assert!(exchanges.is_empty());
+    }
+
+    #[test]
+    fn every_exchange_has_its_turn_though_each_takes_all_of_it() {
+        // E4
+        for is_first_gone in [false, true] {
+            let mut exchanges = Exchanges::default();
+            for id in 1..=5 {
+                exchanges.add(Box::new(Exchange { id: RequestId(id), ..Exchange::default() }));
+            }
+            if is_first_gone {
+                exchanges.remove(0);
+            }
+            let count = exchanges.iter().count();
+            let mut had_turn = Vec::new();
+            for _ in 0..count {
+                let last = exchanges.places().end - 1;
+                had_turn.push(exchanges.get(last).expect("it is there").id.0);
+                exchanges.turn_round(last);
+            }
+            had_turn.sort_unstable();
+            had_turn.dedup();
+            assert_eq!(had_turn.len(), count, "{had_turn:?}");
+        }
     }
 }

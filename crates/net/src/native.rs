@@ -70,6 +70,8 @@ impl fmt::Debug for NativeRules {
 pub enum NativeQuery {
     /// All of them.
     List(oneshot::Sender<Vec<SessionInfo>>),
+    /// The services: those that native sessions may call, and those that HTTP may.
+    Services(oneshot::Sender<Vec<control::ServiceInfo>>),
     /// Requests of this session shall be cancelled: the one with this number, or all. The answer is how many were;
     /// `None` where the session is not here.
     Cancel(u64, Option<RequestId>, oneshot::Sender<Option<u64>>),
@@ -87,6 +89,8 @@ pub(crate) struct Native {
     endpoints: RefCell<Vec<Rc<Endpoint>>>,
     /// What earlier endpoints counted.
     past: Cell<Counters>,
+    /// A service was called or polled over HTTP since the clock was last looked at for that.
+    pub(crate) has_service_worked: Cell<bool>,
     /// The addresses of HTTP, in the order of the configuration.
     pub(crate) contexts: RefCell<Vec<Rc<ListenerContext>>>,
     /// The configuration in use, for the log.
@@ -192,7 +196,11 @@ impl Worker {
                 // Every process that can open the socket may begin; the authenticator decides which may
                 // control, as everywhere.
                 ListenAddress::Unix(_) if is(&|options| options.ipc) => {
-                    let config = ipc::Config { access: ipc::Access::Anybody, ..Default::default() };
+                    let config = ipc::Config {
+                        access: ipc::Access::Anybody,
+                        spin: site.config().main.endpoint.spin,
+                        ..Default::default()
+                    };
                     UnixListener::from_std(socket.into()).map(|listener| {
                         tokio::task::spawn_local(endpoint.listen_ipc(listener, config))
                     })
@@ -288,6 +296,17 @@ impl Worker {
             NativeQuery::List(answer) => {
                 let _ = answer.send(self.native.list());
             }
+            NativeQuery::Services(answer) => {
+                let current = self.native.current.borrow();
+                let native = current.as_ref().map(|serving| serving.endpoint.services());
+                let mut services = native.map(control::describe_services).unwrap_or_default();
+                for own in control::describe_services(&self.services()) {
+                    if services.iter().all(|other| other.number != own.number) {
+                        services.push(own);
+                    }
+                }
+                let _ = answer.send(services);
+            }
             NativeQuery::Cancel(session, request, answer) => {
                 let found = self.native.find(session).map(|(endpoint, info)| {
                     let ids = info.requests.iter().map(|request| request.id);
@@ -325,6 +344,10 @@ impl Worker {
 struct ToControlPlane(Weak<Worker>);
 
 impl Service for ToControlPlane {
+    fn schema(&self) -> Option<&str> {
+        Some(control::SCHEMA)
+    }
+
     fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
         remote::forward(request, response, move |call| {
             let worker = self.0.upgrade();

@@ -3,6 +3,7 @@
 
 mod http2;
 mod internal;
+pub(crate) mod parts;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::rc::Rc;
 use http2::Http2Connection;
 pub(crate) use http2::PREFACE;
 use internal::Internal;
-pub(crate) use internal::InternalRequest;
+pub(crate) use internal::{AskedRequest, InternalRequest};
 
 /// What the driver must act on. Every event belongs to one request.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -147,6 +147,9 @@ impl Exchange {
         while link.has_room(is_blocked) && self.pieces.is_empty() {
             happened |= self.drain_body(cx, link, now);
             let Some(task) = &mut self.task else { return happened };
+            if task.is_service() {
+                link.worker.native.has_service_worked.set(true);
+            }
             match task.poll(cx, &mut self.outbox, now) {
                 Poll::Pending => return happened,
                 Poll::Ready(progress) => self.progress(link, progress, now),

@@ -171,6 +171,12 @@ impl<M: Memory> Consumer<M> {
         Ok(Read::Some(Moved { bytes: count, must_wake }))
     }
 
+    /// Whether there is something to read, or the end: a look that changes nothing, for a caller that looks often. What is
+    /// impossible counts as something; the next read says what it is.
+    pub fn has_something(&self) -> bool {
+        self.side.word(TAIL).load(Acquire) != self.head || self.side.word(ENDED).load(Acquire) != 0
+    }
+
     /// There is nothing, and the caller would sleep: whether it may. If not, there is something now, or
     /// the end.
     pub fn wait(&mut self) -> Result<bool, Corrupt> {

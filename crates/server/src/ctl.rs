@@ -8,6 +8,7 @@ mod cluster;
 mod connect;
 mod memory;
 mod metrics;
+mod services;
 mod session;
 pub(crate) mod show;
 pub(crate) mod status;
@@ -124,6 +125,8 @@ enum Command {
     Memory(memory::Options),
     /// List the certificates in use
     Certificates(certificates::Options),
+    /// List the services that can be called, or print the schema of one
+    Services(services::Options),
     /// See to the caches of answers
     Cache {
         #[command(subcommand)]
@@ -374,6 +377,7 @@ fn at_one(ctl: &Ctl, server: &mut Server) -> Result<ExitCode, Failure> {
         Command::Metrics(options) => metrics::run(options, server),
         Command::Memory(options) => memory::run(options, server),
         Command::Certificates(options) => certificates::run(options, server),
+        Command::Services(options) => services::run(options, server),
         Command::Cache { command } => cache::run(command, server),
         Command::Call(options) => call::run(options, server),
         Command::Top { every } => top::run(server, *every),

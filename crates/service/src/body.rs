@@ -7,6 +7,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use crate::memory::Held;
+
 /// So much may wait for the service.
 pub const BODY_ROOM_BYTES: usize = 64 * 1024;
 
@@ -28,8 +30,10 @@ pub struct BodyLost;
 
 #[derive(Debug, Default)]
 struct Shared {
-    pieces: VecDeque<Vec<u8>>,
+    pieces: VecDeque<(Vec<u8>, Option<Held>)>,
     bytes: usize,
+    /// The lengths of whole pieces that the service has taken, where the protocol wants to know.
+    taken: Option<Vec<usize>>,
     end: Option<Result<(), BodyLost>>,
     /// The service wants no more of it.
     is_unwanted: bool,
@@ -55,13 +59,45 @@ impl BodyFeed {
             shared.feeder = Some(cx.waker().clone());
         }
         if count > 0 {
-            shared.pieces.push_back(bytes[..count].to_vec());
+            shared.pieces.push_back((bytes[..count].to_vec(), None));
             shared.bytes += count;
         }
         let reader = shared.reader.take().filter(|_| count > 0);
         drop(shared);
         wake(reader);
         count
+    }
+
+    /// Adds a piece as it is. The protocol's own credit bounds how much may wait; [`BodyFeed::taken`] says what was
+    /// taken, and the task is woken when there is something to say.
+    pub fn push(&self, task: Option<&Waker>, piece: Vec<u8>, held: Option<Held>) {
+        let mut shared = self.shared.borrow_mut();
+        shared.taken.get_or_insert_default();
+        shared.feeder = task.cloned();
+        if shared.is_unwanted {
+            return;
+        }
+        shared.bytes += piece.len();
+        shared.pieces.push_back((piece, held));
+        let reader = shared.reader.take();
+        drop(shared);
+        wake(reader);
+    }
+
+    /// The lengths of the pushed pieces that the service has taken since this was last asked.
+    pub fn taken(&self) -> Vec<usize> {
+        self.shared.borrow_mut().taken.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether the service waits for more.
+    pub fn is_awaited(&self) -> bool {
+        let shared = self.shared.borrow();
+        shared.reader.is_some() && shared.pieces.is_empty() && shared.end.is_none()
+    }
+
+    /// Whether the service wants no more of it.
+    pub fn is_unwanted(&self) -> bool {
+        self.shared.borrow().is_unwanted
     }
 
     /// The body is complete.
@@ -89,14 +125,15 @@ impl BodyStream {
     pub fn whole(body: Vec<u8>) -> Self {
         let shared = Shared {
             bytes: body.len(),
-            pieces: Some(body).filter(|body| !body.is_empty()).into_iter().collect(),
+            pieces: Some((body, None)).filter(|(body, _)| !body.is_empty()).into_iter().collect(),
             end: Some(Ok(())),
             ..Shared::default()
         };
         Self { shared: Rc::new(RefCell::new(shared)) }
     }
 
-    /// The next piece; `None` when all of it was taken.
+    /// The next piece; `None` when all of it was taken. Over native sessions a piece is what the client sent as one;
+    /// over HTTP it is whatever has come.
     pub async fn next(&mut self) -> Option<Result<Vec<u8>, BodyLost>> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -104,7 +141,7 @@ impl BodyStream {
     /// The same for futures written by hand.
     pub fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Vec<u8>, BodyLost>>> {
         let mut shared = self.shared.borrow_mut();
-        let Some(piece) = shared.pieces.pop_front() else {
+        let Some((piece, _)) = shared.pieces.pop_front() else {
             return match shared.end {
                 Some(Ok(())) => Poll::Ready(None),
                 Some(Err(lost)) => Poll::Ready(Some(Err(lost))),
@@ -115,6 +152,9 @@ impl BodyStream {
             };
         };
         shared.bytes -= piece.len();
+        if let Some(taken) = &mut shared.taken {
+            taken.push(piece.len());
+        }
         let feeder = shared.feeder.take();
         drop(shared);
         wake(feeder);
@@ -183,6 +223,28 @@ mod tests {
         feed.end();
         assert_eq!(stream.poll_next(&cx), Poll::Ready(Some(Ok(b"more".to_vec()))));
         assert_eq!(stream.poll_next(&cx), Poll::Ready(None));
+    }
+
+    #[test]
+    fn pieces_that_are_pushed_stay_as_they_are_and_what_is_taken_is_told() {
+        // E4
+        let count = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let cx = Context::from_waker(Waker::noop());
+        let (feed, mut stream) = body_stream();
+        assert_eq!(stream.poll_next(&cx), Poll::Pending);
+        assert!(feed.is_awaited());
+        for piece in [&b"one"[..], b"", b"three"] {
+            feed.push(Some(&waker), piece.to_vec(), None);
+        }
+        assert!(!feed.is_awaited() && feed.taken().is_empty());
+        assert_eq!(stream.poll_next(&cx), Poll::Ready(Some(Ok(b"one".to_vec()))));
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert_eq!(stream.poll_next(&cx), Poll::Ready(Some(Ok(Vec::new()))));
+        assert_eq!(feed.taken(), [3, 0]);
+        assert!(feed.taken().is_empty());
+        drop(stream);
+        assert!(feed.is_unwanted());
     }
 
     #[test]

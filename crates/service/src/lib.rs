@@ -23,7 +23,9 @@ pub use limits::{RequestCounter, RequestLimits, RequestPermit, TooManyRequests};
 pub use memory::{Held, OverBudget, SMALL_BODY_BYTES, SessionMemory};
 pub use request::{Caller, HttpHead, Peer, Request};
 pub use response::{Channel, Response, ResponseSink};
-pub use service::{Answer, BlockingWork, DuplicateService, Service, Services, Work, service_fn};
+pub use service::{
+    Answer, BlockingWork, DuplicateService, Service, Services, Work, service_fn, stream_service_fn,
+};
 
 pub use sekisho_native::Code;
 pub use sekisho_native::server::{AcquireError, AnswerError, WriteError, Written};

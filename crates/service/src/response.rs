@@ -26,15 +26,20 @@ pub trait ResponseSink {
     fn error(&self, id: RequestId, code: Code, text: &str) -> Result<(), AnswerError>;
     /// Opens the request's channel.
     fn acquire_channel(&self, id: RequestId) -> Result<(), AcquireError>;
-    /// Sends a record, if there is room for it. If not, the tasks that wait for the request are woken when it
-    /// may be tried again.
-    fn write(&self, id: RequestId, record: &[u8]) -> Result<Written, WriteError>;
-    /// All records have been sent.
-    fn release_channel(&self, id: RequestId);
+    /// Opens one more channel beside it; its number.
+    fn add_channel(&self, id: RequestId) -> Result<u8, AcquireError> {
+        let _ = id;
+        Err(AcquireError::Unsupported)
+    }
+    /// Sends a record through one of the request's channels, of which the first is zero, if there is room for it. If
+    /// not, the tasks that wait for the request are woken when it may be tried again.
+    fn write(&self, id: RequestId, channel: u8, record: &[u8]) -> Result<Written, WriteError>;
+    /// All records of this channel have been sent; for the first, those of all channels.
+    fn release_channel(&self, id: RequestId, channel: u8);
     /// The longest record.
     fn record_bytes_max(&self) -> usize;
     /// Whether the client reads the channel.
-    fn is_wanted(&self, id: RequestId) -> bool;
+    fn is_wanted(&self, id: RequestId, channel: u8) -> bool;
     /// Whether the request is cancelled.
     fn is_cancelled(&self, id: RequestId) -> bool;
     /// The flag that is raised when it is.
@@ -61,7 +66,7 @@ struct Call {
     sink: Rc<dyn ResponseSink>,
     id: RequestId,
     /// The memory of its body; a body that was taken out counts until the request is over.
-    _body: Option<Held>,
+    body: Cell<Option<Held>>,
     /// It counts as running for as long.
     _permit: RequestPermit,
 }
@@ -79,7 +84,12 @@ impl Response {
         body: Option<Held>,
         permit: RequestPermit,
     ) -> Self {
-        Self { call: Rc::new(Call { sink, id, _body: body, _permit: permit }) }
+        Self { call: Rc::new(Call { sink, id, body: Cell::new(body), _permit: permit }) }
+    }
+
+    /// The body has come meanwhile, and is held so.
+    pub fn hold_body(&self, body: Option<Held>) {
+        self.call.body.set(body);
     }
 
     /// Takes memory for this request from the budget of the session and the endpoint, for as long as what is
@@ -117,13 +127,22 @@ impl Response {
     /// Opens the request's channel.
     pub fn acquire_channel(&self) -> Result<Channel, AcquireError> {
         self.call.sink.acquire_channel(self.call.id)?;
-        Ok(Channel { call: Rc::clone(&self.call), in_a_row: Cell::new(0) })
+        Ok(Channel { call: Rc::clone(&self.call), number: 0, in_a_row: Cell::new(0) })
     }
 
-    /// All records have been sent. An answer may only follow this (L29).
+    /// Opens one more channel, while the first one is open. Clients tell them apart by their numbers; each has its own
+    /// credit. Where the caller's protocol has one channel for each request, as HTTP and native 1.0 do, this is
+    /// [`AcquireError::Unsupported`].
+    pub fn add_channel(&self) -> Result<Channel, AcquireError> {
+        let number = self.call.sink.add_channel(self.call.id)?;
+        Ok(Channel { call: Rc::clone(&self.call), number, in_a_row: Cell::new(0) })
+    }
+
+    /// All records of this channel have been sent. With the first channel all the others end. An answer may only
+    /// follow that (L29).
     #[expect(clippy::needless_pass_by_value, reason = "a released channel cannot be written to")]
     pub fn release_channel(&self, channel: Channel) {
-        channel.call.sink.release_channel(channel.call.id);
+        channel.call.sink.release_channel(channel.call.id, channel.number);
     }
 
     /// Whether the request is cancelled. It still gives its one answer: what it has, or
@@ -158,12 +177,14 @@ impl fmt::Debug for Response {
 impl Drop for Call {
     fn drop(&mut self) {
         self.sink.drop_handle(self.id);
+        self.body.take();
     }
 }
 
 /// A stream of records to the client, ended by [`Response::release_channel`].
 pub struct Channel {
     call: Rc<Call>,
+    number: u8,
     /// Writes since the producer last waited.
     in_a_row: Cell<u32>,
 }
@@ -184,7 +205,7 @@ impl Channel {
             return Poll::Pending;
         }
         let Call { sink, id, .. } = &*self.call;
-        match sink.write(*id, record) {
+        match sink.write(*id, self.number, record) {
             Ok(Written::Full) => {
                 self.in_a_row.set(0);
                 sink.wait(*id, cx);
@@ -204,7 +225,12 @@ impl Channel {
 
     /// Whether the client still reads.
     pub fn is_wanted(&self) -> bool {
-        self.call.sink.is_wanted(self.call.id)
+        self.call.sink.is_wanted(self.call.id, self.number)
+    }
+
+    /// Which of the request's channels it is; the first is zero.
+    pub const fn number(&self) -> u8 {
+        self.number
     }
 }
 

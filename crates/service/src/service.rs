@@ -23,6 +23,12 @@ pub trait Service {
     fn takes_stream(&self) -> bool {
         false
     }
+
+    /// What its bodies and records look like, for people and programs that call it: the text of a `.proto` file, as a
+    /// rule.
+    fn schema(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// What is left to do after a call.
@@ -94,17 +100,35 @@ where
     F: Fn(Request, Response) -> W + 'static,
     W: Future<Output = ()> + 'static,
 {
-    struct Closure<F>(F);
-    impl<F, W> Service for Closure<F>
-    where
-        F: Fn(Request, Response) -> W + 'static,
-        W: Future<Output = ()> + 'static,
-    {
-        fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
-            Work::later((self.0)(request, response))
-        }
+    Rc::new(Closure { serve, takes_stream: false })
+}
+
+/// The same for a service that takes bodies while they come ([`Request::take_stream`]).
+pub fn stream_service_fn<F, W>(serve: F) -> Rc<dyn Service>
+where
+    F: Fn(Request, Response) -> W + 'static,
+    W: Future<Output = ()> + 'static,
+{
+    Rc::new(Closure { serve, takes_stream: true })
+}
+
+struct Closure<F> {
+    serve: F,
+    takes_stream: bool,
+}
+
+impl<F, W> Service for Closure<F>
+where
+    F: Fn(Request, Response) -> W + 'static,
+    W: Future<Output = ()> + 'static,
+{
+    fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
+        Work::later((self.serve)(request, response))
     }
-    Rc::new(Closure(serve))
+
+    fn takes_stream(&self) -> bool {
+        self.takes_stream
+    }
 }
 
 /// The services of one thread, by number and by name.

@@ -2,6 +2,8 @@
 
 mod identity;
 
+use std::time::Duration;
+
 use super::{Context, ENDPOINT, MAIN, Row, active, block, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::listen::addresses;
@@ -14,6 +16,9 @@ const REQUESTS_MAX: usize = 1 << 16;
 /// Below this not even a list of sessions gets through.
 const BYTES_MIN: u64 = 4096;
 const BYTES_MAX: u64 = 1 << 30;
+
+/// A turn of a worker is not held up for longer.
+const SPIN_MICROS_MAX: u64 = 1000;
 
 pub(super) const ROWS: &[Row] = &[
     block("endpoint", MAIN, "", Context::Endpoint, "The native endpoint (ours)").once(),
@@ -221,6 +226,14 @@ pub(super) const ROWS: &[Row] = &[
         "How far into the future a session may extend its life (ours)",
         |_, d, s| set(&mut s.main.endpoint.session_lifetime_max, d.time(0)),
     ),
+    active(
+        "spin",
+        ENDPOINT,
+        "microseconds|off",
+        "off",
+        "How long a session through shared memory (`ipc`) looks for the next bytes before it sleeps, from `1us` to `1000us` (ours): an answer that comes sooner costs no wakeup, at the price of the worker's time; a session that looks in vain looks for half as long the next time",
+        |_, d, s| set(&mut s.main.endpoint.spin, spin(d)),
+    ),
 ];
 
 fn listen(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
@@ -340,6 +353,18 @@ fn count(d: &Directive<'_>, max: usize) -> Result<u32, Fault> {
         return Err(d.invalid(d.arg(0), &format!("must be from 1 to {max}")));
     }
     Ok(count as u32)
+}
+
+fn spin(d: &Directive<'_>) -> Result<Duration, Fault> {
+    let word = d.arg(0);
+    let text = d.text(word)?;
+    if text == "off" {
+        return Ok(Duration::ZERO);
+    }
+    let micros = text.strip_suffix("us").and_then(|digits| value::number(digits).ok());
+    let micros = micros.filter(|micros| (1..=SPIN_MICROS_MAX).contains(micros));
+    let wanted = "is neither \"off\" nor from 1us to 1000us";
+    micros.map(Duration::from_micros).ok_or_else(|| d.invalid(word, wanted))
 }
 
 fn count_or_off(d: &Directive<'_>) -> Result<Option<u32>, Fault> {

@@ -59,6 +59,8 @@ pub struct Endpoint {
     pub session_timeout: Option<Duration>,
     /// `session_lifetime_max`
     pub session_lifetime_max: Duration,
+    /// `spin`
+    pub spin: Duration,
 }
 
 impl Endpoint {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Walk;
 use crate::directive::{Context, acme};
 use crate::level::{AcmeWish, Level, Own};
-use crate::model::{AcmeCertificate, AcmeIssuer, LocationMatch, ServerName, VerifyClient};
+use crate::model::{AcmeCertificate, AcmeIssuer, LocationMatch, Pem, ServerName, VerifyClient};
 use crate::parse::Node;
 use crate::report::{Report, did_you_mean};
 
@@ -100,5 +100,24 @@ impl Walk<'_> {
         if !tls.versions.tls13 && !has_suites {
             self.error(said("ssl_ciphers"), "no cipher suite is left");
         }
+    }
+
+    /// Looks at the endpoint, whose level is filled.
+    pub(super) fn endpoint_tls(&mut self, level: &mut Level, node: &Node) {
+        let own = std::mem::take(&mut level.own);
+        self.check_tls(level, &own, node);
+        if !self.scope.main.endpoint.listens.iter().any(|(_, options)| options.tls) {
+            return;
+        }
+        let tls = &level.tls;
+        let span = level.seen.get("ssl_certificate").or(level.seen.get("listen")).copied();
+        let span = span.unwrap_or(node.name.span);
+        if tls.certificates.is_empty() {
+            let message = "no \"ssl_certificate\" is defined for the \"listen … ssl\" directive";
+            self.error(span, message);
+        } else if tls.certificates.iter().chain(&tls.keys).any(Pem::is_computed) {
+            self.error(span, "a certificate of the endpoint has no variables");
+        }
+        self.scope.main.endpoint.tls = Some(Arc::clone(&level.tls));
     }
 }

@@ -18,6 +18,9 @@ use crate::measure::{Cores, Sample, cpu_nanos, finish, now, pin, throughput};
 const STREAM: u32 = 100;
 const MESSAGE: [u8; 64] = [7; 64];
 
+/// How long sides look before they sleep, where they do.
+const SPIN: std::time::Duration = std::time::Duration::from_micros(20);
+
 /// A server on its thread, until it is dropped.
 pub(crate) struct Server {
     folder: tempfile::TempDir,
@@ -30,6 +33,7 @@ impl Server {
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let paths = (folder.path().join("unix"), folder.path().join("ipc"));
+        let spinning = folder.path().join("spin");
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = thread::spawn(move || {
@@ -43,6 +47,9 @@ impl Server {
                 tokio::task::spawn_local(Rc::clone(&endpoint).listen_tcp(tcp));
                 tokio::task::spawn_local(Rc::clone(&endpoint).listen_unix(unix));
                 let config = ipc::Config::default();
+                tokio::task::spawn_local(Rc::clone(&endpoint).listen_ipc(shared, config));
+                let shared = tokio::net::UnixListener::bind(spinning).expect("bound");
+                let config = ipc::Config { spin: SPIN, ..ipc::Config::default() };
                 tokio::task::spawn_local(Rc::clone(&endpoint).listen_ipc(shared, config));
                 tell.send(address).expect("heard");
                 let _ = stopped.await;
@@ -65,6 +72,14 @@ impl Server {
 
     pub(crate) fn ipc(&self) -> blocking::Client<ipc::BlockingStream> {
         let stream = ipc::BlockingStream::connect(connect(&self.path("ipc"))).expect("shared");
+        blocking::Client::connect(stream, "bench").expect("admitted")
+    }
+
+    /// The same, where both sides look for a while before they sleep.
+    pub(crate) fn ipc_spinning(&self) -> blocking::Client<ipc::BlockingStream> {
+        let stream = ipc::BlockingStream::connect(connect(&self.path("spin")));
+        let mut stream = stream.expect("shared");
+        stream.set_spin(SPIN);
         blocking::Client::connect(stream, "bench").expect("admitted")
     }
 

@@ -84,6 +84,7 @@ impl What {
             | Self::Measure(_)
             | Self::MeasureMemory(_)
             | Self::ListCertificates(_)
+            | Self::ListServices(_)
             | Self::Overview(_)
             | Self::ListNodes(_)
             | Self::DescribeNode(_) => false,

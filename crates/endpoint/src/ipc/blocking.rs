@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::greeting::{self, Incoming};
 use super::link::Link;
+use super::spin::Spin;
 use super::wakeup::wake_server;
 use crate::blocking::Transport;
 
@@ -26,6 +27,7 @@ pub struct BlockingStream {
     /// What the server watches.
     _socket: UnixStream,
     read_timeout: Option<Duration>,
+    spin: Spin,
     is_gone: bool,
 }
 
@@ -55,6 +57,7 @@ impl BlockingStream {
             server_wakeup: offer.server_wakeup,
             _socket: socket,
             read_timeout: None,
+            spin: Spin::new(Duration::ZERO),
             is_gone: false,
         })
     }
@@ -62,6 +65,11 @@ impl BlockingStream {
     /// How long a wait for bytes may last; for ever if not set.
     pub const fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.read_timeout = timeout;
+    }
+
+    /// So long it looks for bytes before it sleeps; zero, as in the beginning, is not at all.
+    pub fn set_spin(&mut self, longest: Duration) {
+        self.spin = Spin::new(longest);
     }
 
     /// Sleeps until it is woken.
@@ -87,6 +95,10 @@ impl Transport for BlockingStream {
             }
             if self.is_gone {
                 return Ok(0);
+            }
+            let link = &self.link;
+            if self.spin.until(|| link.has_something()) {
+                continue;
             }
             if self.link.reader_waits()? {
                 self.sleep(self.read_timeout)?;

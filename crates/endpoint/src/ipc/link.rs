@@ -104,6 +104,11 @@ impl Link {
         self.consumer.wait().map_err(corrupt)
     }
 
+    /// Whether there is something to read, or the memory is not as it should be: the next read says what.
+    pub(crate) fn has_something(&self) -> bool {
+        self.consumer.has_something()
+    }
+
     /// Whether the writer may sleep now.
     pub(crate) fn writer_waits(&mut self) -> io::Result<bool> {
         self.producer.wait().map_err(corrupt)

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustix::net::RecvFlags;
 use sekisho_native::Code;
@@ -13,6 +14,7 @@ use tokio::net::UnixStream;
 use super::Config;
 use super::greeting::{self, HELLO_BYTES, Incoming, Offer};
 use super::link::Link;
+use super::spin::Spin;
 use super::wakeup::{WakeEvent, Wakeups, new_wakeups};
 use sekisho_service::Peer;
 
@@ -23,6 +25,8 @@ use crate::stream::Stream as Transport;
 pub struct Stream {
     state: State,
     peer: Peer,
+    /// Looks before it sleeps.
+    spin: Spin,
 }
 
 #[derive(Debug)]
@@ -51,15 +55,23 @@ impl Stream {
     /// The server's end of a connection that was accepted.
     pub fn accept(socket: UnixStream, config: &Config) -> Self {
         let peer = peer_of(&socket);
-        let config = config.clone();
+        let (config, spin) = (config.clone(), Spin::new(config.spin));
         let state = State::Accepting { socket, word: [0; HELLO_BYTES], filled: 0, config };
-        Self { state, peer }
+        Self { state, peer, spin }
     }
 
     /// The client's end of a connection to a server that shares memory.
     pub fn connect(socket: UnixStream) -> Self {
         let peer = peer_of(&socket);
-        Self { state: State::Greeting { socket, sent: 0 }, peer }
+        let spin = Spin::new(Duration::ZERO);
+        Self { state: State::Greeting { socket, sent: 0 }, peer, spin }
+    }
+
+    /// So long it looks for bytes before it sleeps.
+    #[must_use]
+    pub fn with_spin(mut self, longest: Duration) -> Self {
+        self.spin = Spin::new(longest);
+        self
     }
 
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut Open>> {
@@ -72,6 +84,36 @@ impl Stream {
         match &mut self.state {
             State::Open(open) => Poll::Ready(Ok(open)),
             _ => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    fn poll_read_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+        spin: &mut Spin,
+    ) -> Poll<io::Result<usize>> {
+        let Open { link, wakeups, is_gone } = match ready!(self.poll_open(cx)) {
+            // A peer that goes before its greeting has closed, as with any other transport.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Poll::Ready(Ok(0));
+            }
+            open => open?,
+        };
+        loop {
+            if let Some(count) = link.read(into, || wakeups.wake_peer())? {
+                return Poll::Ready(Ok(count));
+            }
+            if *is_gone {
+                return Poll::Ready(Ok(0));
+            }
+            // A side that has just moved bytes is likely to get more.
+            if spin.until(|| link.has_something()) {
+                continue;
+            }
+            if link.reader_waits()? && ready!(wakeups.poll(cx))? == WakeEvent::End {
+                *is_gone = true;
+            }
         }
     }
 
@@ -149,24 +191,10 @@ impl Stream {
 
 impl Transport for Stream {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        let Open { link, wakeups, is_gone } = match ready!(self.poll_open(cx)) {
-            // A peer that goes before its greeting has closed, as with any other transport.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Poll::Ready(Ok(0));
-            }
-            open => open?,
-        };
-        loop {
-            if let Some(count) = link.read(into, || wakeups.wake_peer())? {
-                return Poll::Ready(Ok(count));
-            }
-            if *is_gone {
-                return Poll::Ready(Ok(0));
-            }
-            if link.reader_waits()? && ready!(wakeups.poll(cx))? == WakeEvent::End {
-                *is_gone = true;
-            }
-        }
+        let mut spin = self.spin.clone();
+        let read = self.poll_read_with(cx, into, &mut spin);
+        self.spin = spin;
+        read
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {

@@ -10,6 +10,7 @@ mod deadlines;
 mod flood;
 mod identity;
 mod limits;
+mod newer;
 mod one_waker;
 mod operator;
 mod requests;

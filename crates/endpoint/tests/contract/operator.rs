@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use prost::Message as _;
+use sekisho_endpoint::control::{self, ControlRequest, Finding, Outcome, ServiceList, What};
 use sekisho_endpoint::{Code, FindError, Manner, Options};
 use sekisho_lifecycle::Session;
 use tokio::time::Instant;
 
-use crate::world::{ECHO, HOLD, World};
+use crate::world::{ECHO, HOLD, PATIENT, World, failure};
 
 contract! {
     /// L34: every session is seen with what it is and does.
@@ -61,5 +63,53 @@ contract! {
         }
         assert!(!world.endpoint.shut_down(4711, Manner::Graceful));
         world.empty().await;
+    }
+
+    async fn an_admin_session_controls_the_endpoint() {
+        // E9, L34
+        let world = World::<T>::new();
+        let client = world.connect("worker").await;
+        let options = Options { admin: true, ..Options::from("operator") };
+        let operator = world.try_connect(options).await.expect("admitted");
+        let ask = async |what: What| {
+            let request = ControlRequest { what: Some(what), ..ControlRequest::default() }.encode_to_vec();
+            operator.call_named("control", &request).await
+        };
+        let outcome = async |what| Outcome::decode(&ask(what).await.expect("done")[..]).expect("read");
+        let list = ask(What::ListServices(control::ListServices {})).await.expect("listed");
+        let list = ServiceList::decode(&list[..]).expect("it can be read");
+        let of = |name: &str| list.services.iter().find(|it| it.name == name).expect("there");
+        assert!(of("control").schema.contains("message ControlRequest"));
+        assert!(of("collect").takes_stream && !of("echo").takes_stream);
+        assert_eq!(of("echo").number, ECHO);
+        let mut call = client.request(PATIENT, b"").expect("made");
+        client.flush().await.expect("sent");
+        world.noted("patient").await;
+        let mut listing = operator
+            .request(control::NUMBER, &ControlRequest { what: Some(What::List(control::List {})), ..ControlRequest::default() }.encode_to_vec())
+            .expect("made");
+        let record = listing.next_record().await.expect("alive").expect("a record");
+        let sessions = control::Sessions::decode(&record[..]).expect("it can be read").sessions;
+        assert_eq!(sessions.len(), 2);
+        assert_eq!(sessions[0].requests[0].handler, "patient");
+        let reference = "worker".to_owned();
+        let show = outcome(What::Show(control::Reference { reference: reference.clone() })).await;
+        assert_eq!(show.sessions[0].id, client.session());
+        let cancel = control::Cancel { reference: reference.clone(), request: 0 };
+        assert_eq!(outcome(What::Cancel(cancel.clone())).await.cancelled, 1);
+        assert_eq!(failure(&mut call).await, Code::OperationCancelled);
+        assert_eq!(outcome(What::Cancel(cancel)).await.finding(), Finding::NothingRuns);
+        let end = control::ShutDown { reference, forceful: false };
+        assert_eq!(outcome(What::ShutDown(end.clone())).await.finding(), Finding::Done);
+        assert!(client.ended().await.is_err());
+        drop((call, client));
+        world.until(|| world.endpoint.list().len() == 1).await;
+        assert_eq!(outcome(What::ShutDown(end)).await.finding(), Finding::NotFound);
+        let reload = ask(What::Reload(control::Reload {})).await.expect_err("not here");
+        assert_eq!(reload.code(), Some(Code::UnsupportedOperation));
+        // Nobody else may.
+        let other = world.connect("other").await;
+        let refused = other.call(control::NUMBER, b"").await.expect_err("refused");
+        assert_eq!(refused.code(), Some(Code::PermissionError));
     }
 }

@@ -12,7 +12,7 @@ use sekisho_endpoint::{
     Admission, Admitted, Applicant, Budget, Bug, Call, CallError, Caller, Channel, Client,
     CloseReason, Code, Config, ControlAccess, Decision, Echo, Endpoint, Identity, Observer,
     Options, Peer, Permissions, Policy, Request, RequestId, RequestLimits, Response, ServiceAccess,
-    Services, SessionSlots, Stream, WriteError, ipc, loopback, service_fn,
+    Services, SessionSlots, Stream, WriteError, ipc, loopback, service_fn, stream_service_fn,
 };
 use sekisho_native::frame::{self, HEAD_BYTES, Head, Kind};
 use sekisho_native::message::{self, Bye, Hello};
@@ -137,6 +137,15 @@ pub(crate) const ELSEWHERE: u32 = 19;
 /// Writes records whether or not the client takes them, until the world releases it.
 pub(crate) const DEAF: u32 = 20;
 
+/// Takes a body while it comes and answers with the lengths of its pieces.
+pub(crate) const COLLECT: u32 = 21;
+/// Sends each piece of its body back through its channel, and answers "done" after the last.
+pub(crate) const TALK: u32 = 22;
+/// Takes one piece of its body, wants no more, and answers when the world releases it.
+pub(crate) const SATED: u32 = 23;
+/// Its body is a count: so many channels with three records each, written in turns, then "done".
+pub(crate) const MANY: u32 = 24;
+
 /// What the services and the rows share.
 #[derive(Default)]
 pub(crate) struct Shared {
@@ -206,7 +215,7 @@ impl<T: Transport> World<T> {
             observer: Rc::clone(&shared) as Rc<dyn Observer>,
             ..Config::default()
         };
-        let endpoint = Endpoint::new(config, services(&shared));
+        let endpoint = Endpoint::with_control(config, services(&shared)).expect("a free number");
         Self { endpoint, shared, slots, budget, transport: PhantomData }
     }
 
@@ -346,7 +355,9 @@ fn gate(shared: &Rc<Shared>) -> impl Fn(&Applicant<'_>) -> Decision + use<> {
             "" => Identity::of_peer(peer),
             user => Identity::User(user.into()),
         };
-        let admitted: Admission = Ok(Admitted { identity, control: ControlAccess::Full });
+        // Only a session that asks for the admin slot controls anything.
+        let control = if greeting.wants_admin { ControlAccess::Full } else { ControlAccess::None };
+        let admitted: Admission = Ok(Admitted { identity, control });
         match greeting.credential.bytes() {
             b"wrong" => {
                 let text = "who are you".to_owned();
@@ -403,7 +414,18 @@ fn services(shared: &Rc<Shared>) -> Services {
         Box::pin(async move { keep(&shared, &request, response) })
     });
     add(DEAF, "deaf", |shared, request, response| Box::pin(deaf(shared, request, response)));
+    add(MANY, "many", |_, request, response| Box::pin(many(request, response)));
     add(OPEN, "open", |shared, request, response| Box::pin(open(shared, request, response)));
+    let mut add = |number, name: &str, serve: fn(Rc<Shared>, Request, Response) -> Serving| {
+        let shared = Rc::clone(shared);
+        let serve = move |request, response| serve(Rc::clone(&shared), request, response);
+        services.add(number, name, stream_service_fn(serve)).expect("free");
+    };
+    add(COLLECT, "collect", |shared, request, response| {
+        Box::pin(collect(shared, request, response))
+    });
+    add(TALK, "talk", |_, request, response| Box::pin(talk(request, response)));
+    add(SATED, "sated", |shared, request, response| Box::pin(sated(shared, request, response)));
     services
 }
 
@@ -478,6 +500,77 @@ async fn stream(request: Request, response: Response) {
         }
     }
     response.release_channel(channel);
+    let _ = response.body(b"done");
+}
+
+async fn collect(shared: Rc<Shared>, mut request: Request, response: Response) {
+    shared.note("collects");
+    let mut stream = request.take_stream();
+    let mut lengths = Vec::new();
+    while let Some(piece) = stream.next().await {
+        match piece {
+            Ok(piece) => {
+                assert!(piece.iter().all(|byte| *byte == piece[0]));
+                lengths.push(piece.len().to_string());
+                *shared.records.borrow_mut() += 1;
+            }
+            Err(lost) => {
+                shared.note("body lost");
+                let _ = response.error(Code::OperationCancelled, &lost.to_string());
+                return;
+            }
+        }
+    }
+    let _ = response.body(lengths.join(" ").as_bytes());
+}
+
+async fn talk(mut request: Request, response: Response) {
+    let channel = response.acquire_channel().expect("a channel");
+    let mut stream = request.take_stream();
+    while let Some(Ok(piece)) = stream.next().await {
+        if channel.write(&piece).await.is_err() {
+            break;
+        }
+    }
+    response.release_channel(channel);
+    let _ = response.body(b"done");
+}
+
+async fn sated(shared: Rc<Shared>, mut request: Request, response: Response) {
+    let mut stream = request.take_stream();
+    let piece = stream.next().await.expect("a piece").expect("not lost");
+    drop(stream);
+    let _ = shared.wait(&piece).await;
+    let _ = response.body(&piece);
+}
+
+async fn many(request: Request, response: Response) {
+    let count = request.body().first().copied().unwrap_or(0);
+    let first = response.acquire_channel().expect("a channel");
+    let mut channels = Vec::new();
+    for number in 1..count {
+        match response.add_channel() {
+            Ok(channel) => {
+                assert_eq!(channel.number(), number);
+                channels.push(channel);
+            }
+            Err(error) => {
+                response.release_channel(first);
+                let _ = response.error(Code::UnsupportedOperation, &error.to_string());
+                return;
+            }
+        }
+    }
+    for turn in 0..3 {
+        first.write(&[0, turn]).await.expect("room");
+        for channel in &channels {
+            let _ = channel.write(&[channel.number(), turn]).await;
+        }
+    }
+    for channel in channels {
+        response.release_channel(channel);
+    }
+    response.release_channel(first);
     let _ = response.body(b"done");
 }
 

@@ -163,7 +163,7 @@ impl ResponseSink for HttpCall {
         Ok(())
     }
 
-    fn write(&self, _: RequestId, record: &[u8]) -> Result<Written, WriteError> {
+    fn write(&self, _: RequestId, _: u8, record: &[u8]) -> Result<Written, WriteError> {
         let mut state = self.state.borrow_mut();
         if state.channel != Channel::Open || state.is_answered {
             return Err(WriteError::NotOpen);
@@ -184,7 +184,7 @@ impl ResponseSink for HttpCall {
         Ok(Written::Sent)
     }
 
-    fn release_channel(&self, _: RequestId) {
+    fn release_channel(&self, _: RequestId, _: u8) {
         let mut state = self.state.borrow_mut();
         if state.channel == Channel::Open {
             state.channel = Channel::Released;
@@ -195,7 +195,7 @@ impl ResponseSink for HttpCall {
         RECORD_BYTES_MAX
     }
 
-    fn is_wanted(&self, _: RequestId) -> bool {
+    fn is_wanted(&self, _: RequestId, _: u8) -> bool {
         let state = self.state.borrow();
         state.channel == Channel::Open && !state.is_lost
     }

@@ -213,7 +213,7 @@ fn status_of(code: Code) -> Status {
         | Code::SessionClosed
         | Code::ServiceUnavailable
         | Code::OperationCancelled => Status::SERVICE_UNAVAILABLE,
-        Code::SessionExpired => Status::GATEWAY_TIMEOUT,
+        Code::SessionExpired | Code::DeadlineExceeded => Status::GATEWAY_TIMEOUT,
         Code::ServiceNotFound => Status::NOT_FOUND,
         Code::InvalidRequest => Status::BAD_REQUEST,
     }
@@ -225,7 +225,7 @@ const fn grpc_status(code: Code) -> u8 {
         Code::OperationCancelled => 1,
         Code::Unknown => 2,
         Code::InvalidRequest => 3,
-        Code::SessionExpired => 4,
+        Code::SessionExpired | Code::DeadlineExceeded => 4,
         Code::PermissionError | Code::OperationDenied => 7,
         Code::ResourceLimitReached => 8,
         Code::IllegalState => 9,

@@ -119,6 +119,8 @@ impl Http1 {
             | DeadlineKind::Frame
             | DeadlineKind::Session
             | DeadlineKind::Drain
+            | DeadlineKind::Request
+            | DeadlineKind::Ping
             | DeadlineKind::Rate
             | DeadlineKind::Shutdown
             | DeadlineKind::UpstreamConnect

@@ -35,6 +35,10 @@ pub enum AcquireError {
     TooMany,
     /// The request has one, had one, or has its answer.
     OutOfOrder,
+    /// The client knows only one channel for each request.
+    Unsupported,
+    /// The client has gone, or wants no more of this request's channels.
+    Unwanted,
 }
 
 /// What became of a record.
@@ -103,6 +107,7 @@ impl Server {
         let slot = lane.slot;
         // First the purse: where force has come already, the channel is dropped at once.
         lane.purse = Some(Purse::new(self.agreed.channel_bytes));
+        lane.channels = 1;
         self.channels += 1;
         if !self.tell_quietly(Fact::ChannelAcquired(id), now) {
             self.drop_purse(id);
@@ -112,10 +117,41 @@ impl Server {
         Ok(())
     }
 
-    /// The producer has one more record.
+    /// The handler opens one more channel beside its first (1.1); returns its number. It ends with the first at the
+    /// latest, for both sides.
+    pub fn add_channel(
+        &mut self,
+        id: RequestId,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<u8, AcquireError> {
+        if self.agreed.minor == 0 {
+            return Err(AcquireError::Unsupported);
+        }
+        let entry = self.stay.requests().get(id);
+        let is_open =
+            entry.is_some_and(|entry| entry.state.has_open_channel() && !entry.is_answered);
+        let lane = self.lanes.get_mut(id).filter(|_| is_open).ok_or(AcquireError::OutOfOrder)?;
+        if lane.purse.is_none() {
+            return Err(AcquireError::Unwanted);
+        }
+        let number = u8::try_from(lane.channels).map_err(|_| AcquireError::TooMany)?;
+        if self.channels >= self.policy.channels_max {
+            return Err(AcquireError::TooMany);
+        }
+        let slot = lane.slot;
+        lane.channels += 1;
+        self.channels += 1;
+        self.side_channels.insert((id, number), Purse::new(self.agreed.channel_bytes));
+        self.put_bare(Head::of_channel(Kind::Acquired, slot, number), scratch, now);
+        Ok(number)
+    }
+
+    /// The producer has one more record for this channel.
     pub fn write(
         &mut self,
         id: RequestId,
+        channel: u8,
         record: &[u8],
         scratch: &mut Scratch,
         now: Moment,
@@ -123,31 +159,51 @@ impl Server {
         let entry = self.stay.requests().get(id);
         let is_open =
             entry.is_some_and(|entry| entry.state.has_open_channel() && !entry.is_answered);
+        let is_overdue = entry.is_some_and(|entry| entry.cancelled == Some(Cause::Deadline));
         let is_full = self.is_full();
-        let (true, Some(lane)) = (is_open, self.lanes.get_mut(id)) else {
-            return Err(WriteError::NotOpen);
+        let (true, Some(lane)) = (is_open, self.lanes.get(id)) else {
+            return Err(if is_overdue { WriteError::Unwanted } else { WriteError::NotOpen });
         };
         if record.len() > self.agreed.record_bytes_max() as usize {
             return Err(WriteError::TooLarge);
         }
         let (slot, cost) = (lane.slot, cost(record.len()));
-        let Some(purse) = &mut lane.purse else { return Err(WriteError::Unwanted) };
+        let Some(purse) = self.purse_mut(id, channel) else { return Err(WriteError::Unwanted) };
         // Whatever credit there is: a client that does not read holds no more than so much (E4).
+        let is_paid = !is_full && purse.spend(cost);
         self.has_writers_waiting |= is_full;
-        if is_full || !purse.spend(cost) {
-            self.wait_for_client(id, cost);
+        if !is_paid {
+            self.wait_for_client(id, channel, cost);
             self.arm_drain(now);
             return Ok(Written::Full);
         }
-        self.wait_is_over(id, |_| u32::MAX);
+        self.wait_is_over(id);
         self.note_progress(cost, now);
         self.put(scratch, now, |out| {
-            frame::write(out, Head::of_slot(Kind::Record, slot), record);
+            frame::write(out, Head::of_channel(Kind::Record, slot, channel), record);
         });
         Ok(Written::Sent)
     }
 
-    /// The producer has sent all; says whether there was an open channel.
+    /// The producer has sent all that one of the further channels has.
+    pub fn release_side_channel(
+        &mut self,
+        id: RequestId,
+        channel: u8,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        // One that the client drained has no credit any more, and needs no end.
+        if self.side_channels.remove(&(id, channel)).is_some() {
+            self.channels -= 1;
+            self.wait_may_be_over(id);
+            if let Some(slot) = self.lanes.get(id).map(|lane| lane.slot) {
+                self.put_bare(Head::of_channel(Kind::Released, slot, channel), scratch, now);
+            }
+        }
+    }
+
+    /// The producer has sent all, in all channels; says whether there was an open channel.
     pub fn release_channel(&mut self, id: RequestId, scratch: &mut Scratch, now: Moment) -> bool {
         let is_released = self.tell(Fact::ChannelReleased(id), None, scratch, now).is_ok();
         if is_released {
@@ -191,6 +247,8 @@ impl Server {
     ) {
         let (Some(lane), Some(answer)) = (self.lanes.get(id), answer) else { return };
         let slot = lane.slot;
+        self.forget_deadline(id);
+        self.discard_body(id);
         self.put(scratch, now, |out| match answer {
             Answer::Result(body) => frame::write(out, Head::of_slot(Kind::Result, slot), body),
             Answer::Error(failure) => message::write(out, Kind::Error, slot, failure),
@@ -199,7 +257,7 @@ impl Server {
     }
 
     pub(super) fn put_released(&mut self, id: RequestId, scratch: &mut Scratch, now: Moment) {
-        self.wait_is_over(id, |_| u32::MAX);
+        self.wait_is_over(id);
         if let Some(slot) = self.lanes.get(id).map(|lane| lane.slot) {
             self.put_bare(Head::of_slot(Kind::Released, slot), scratch, now);
         }
@@ -228,6 +286,8 @@ impl fmt::Display for AcquireError {
         out.write_str(match self {
             Self::TooMany => "the session has as many channels as it may have",
             Self::OutOfOrder => "the request has a channel or its answer already",
+            Self::Unsupported => "the client knows one channel for each request",
+            Self::Unwanted => "nobody reads the channels of this request any more",
         })
     }
 }

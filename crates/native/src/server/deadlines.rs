@@ -6,6 +6,7 @@ use std::time::Duration;
 use sekisho_lifecycle::stay::Fact;
 use sekisho_lifecycle::{Cause, CloseReason, Deadline, DeadlineKind, Manner, Moment, Stage};
 
+use super::due::Ping;
 use super::{DrainTime, Ending, Server};
 use crate::code::Code;
 use crate::policy::PROGRESS_BYTES;
@@ -16,7 +17,7 @@ const LAST_SEND_MAX: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Every deadline in effect (T2).
-    pub(super) fn deadlines(&self) -> [Option<Deadline>; 6] {
+    pub(super) fn deadlines(&self) -> [Option<Deadline>; 8] {
         let of = |at: Option<Moment>, kind| at.map(|at| Deadline { at, kind });
         [
             of(self.handshake_at, DeadlineKind::Handshake),
@@ -25,6 +26,8 @@ impl Server {
             of(self.life_at, DeadlineKind::Session),
             of(self.drain_at, DeadlineKind::Drain),
             of(self.linger_at, DeadlineKind::Linger),
+            of(self.request_deadlines.first().map(|(at, _)| *at), DeadlineKind::Request),
+            of(self.ping_at(), DeadlineKind::Ping),
         ]
     }
 
@@ -47,6 +50,8 @@ impl Server {
             }
             DeadlineKind::Frame => self.fail(Violation::FrameLate, reason, now),
             DeadlineKind::Session => self.life_ended(now),
+            DeadlineKind::Request => self.requests_are_due(now),
+            DeadlineKind::Ping if self.ping == Ping::Quiet => self.ping = Ping::Wanted,
             DeadlineKind::Drain => {
                 self.drain_at = None;
                 let code = Code::SessionClosed.number();

@@ -7,8 +7,8 @@ use prost::Message;
 use sekisho_lifecycle::stay::{Fact, Refusal};
 use sekisho_lifecycle::{Cause, CloseReason, DeadlineKind, Manner, Moment, Step};
 
-use super::{AdmitResult, Ending, Lane, Phase, Server};
-use crate::channel::Purse;
+use super::body::Inbound;
+use super::{AdmitResult, Ending, Lane, Phase, Server, due};
 use crate::code::Code;
 use crate::event::{Event, Scratch};
 use crate::frame::{Form, Head, Kind, Side};
@@ -34,12 +34,12 @@ impl Server {
         };
         let done = match part {
             Part::Nothing => Ok(None),
-            Part::Piece(_, range) => {
+            Part::Piece(head, range) => {
                 self.live(now);
-                Ok(Some(Event::Piece(range)))
+                Ok(self.is_piece_wanted(head).then_some(Event::Piece(range)))
             }
             Part::Whole(head, range) => {
-                if self.phase == Phase::Open {
+                if self.phase == Phase::Open && !matches!(head.kind, Kind::Ping | Kind::Pong) {
                     self.live(now);
                 }
                 self.frame(head, input, range, scratch, now)
@@ -57,7 +57,7 @@ impl Server {
     /// What can be checked of a frame from its head, before anything is done about it (E2, E3).
     fn check(&self, head: Head) -> Result<(), Violation> {
         let kind = head.kind;
-        if kind.sender() != Side::Client {
+        if !kind.is_sent_by(Side::Client) {
             return Err(Violation::WrongDirection(kind));
         }
         match (self.phase, kind) {
@@ -65,14 +65,23 @@ impl Server {
             (Phase::Open, _) | (_, Kind::Hello) => {}
             (_, kind) => return Err(Violation::NotGreeted(kind)),
         }
+        if kind.minor() > self.agreed.minor {
+            return Err(Violation::NotNegotiated(kind));
+        }
+        if let Some((slot, _)) = &self.options
+            && (kind, head.slot) != (Kind::Request, *slot)
+        {
+            return Err(Violation::OptionsAlone(*slot));
+        }
         let max = self.agreed.frame_bytes_max;
         if kind.form() == Form::Bulk && head.length > max {
             return Err(Violation::TooLong { length: head.length, max });
         }
-        if kind == Kind::Request && self.in_slot(head.slot).is_some() {
+        let is_new = matches!(kind, Kind::Request | Kind::Options);
+        if is_new && (self.in_slot(head.slot).is_some() || self.bodies.contains_key(&head.slot)) {
             return Err(Violation::SlotInUse(head.slot));
         }
-        Ok(())
+        if kind == Kind::Data { self.check_data(head) } else { Ok(()) }
     }
 
     fn frame(
@@ -91,6 +100,8 @@ impl Server {
                 // A cancel for a finished request is void (L31).
                 if let Some(id) = self.in_slot(head.slot) {
                     self.cancel(id, Cause::ClientAsked, now);
+                    // What there is of the body is not all of it.
+                    self.discard_body(id);
                 }
                 Ok(None)
             }
@@ -98,6 +109,15 @@ impl Server {
             Kind::Drained => self.drained(head, now),
             Kind::Shutdown => self.shutdown(payload, now),
             Kind::Extend => self.extension(payload, scratch, now),
+            Kind::Options => self.take_options(head.slot, payload),
+            Kind::Data => Ok(Some(self.data(head, range))),
+            Kind::DataEnd => self.data_end(head.slot, now),
+            Kind::Ping => {
+                let pong = Head { word: head.word, ..Head::of_slot(Kind::Pong, 0) };
+                self.put_sign(pong, scratch, now);
+                Ok(None)
+            }
+            Kind::Pong => Ok(None),
             kind => Err(Violation::WrongDirection(kind)),
         }
     }
@@ -106,9 +126,7 @@ impl Server {
         let hello = Hello::decode(payload).map_err(|_| Violation::Malformed(Kind::Hello))?;
         match handshake::read(hello) {
             Ok(greeting) => {
-                let agreed =
-                    Agreed::new(&self.policy, greeting.frame_bytes_max, greeting.channel_bytes);
-                self.phase = Phase::Deciding(agreed, greeting.minor);
+                self.phase = Phase::Deciding(Agreed::of(&self.policy, &greeting));
                 self.handshake_at = Some(now + self.policy.decide_timeout);
                 Ok(Some(Event::Hello(greeting)))
             }
@@ -128,13 +146,35 @@ impl Server {
         now: Moment,
     ) -> Event {
         let Head { slot, word: service, .. } = head;
+        let with = self.options.take().map(|(_, options)| Box::new(due::with(options, now)));
+        let body_follows = with.as_ref().is_some_and(|with| with.body_follows);
+        if body_follows {
+            self.bodies.insert(slot, Inbound::new(self.agreed.channel_bytes));
+        }
         let admitted = self.tell(Fact::RequestReceived, None, scratch, now);
         match admitted {
             Ok(Some(AdmitResult::Admitted(id))) => {
-                let lane = Lane { id, slot, service, since: now, purse: None, waits_for: None };
+                let deadline = with.as_ref().and_then(|with| with.deadline);
+                let lane = Lane {
+                    id,
+                    slot,
+                    service,
+                    since: now,
+                    purse: None,
+                    waits_for: None,
+                    waits_for_body: false,
+                    channels: 0,
+                    deadline,
+                };
                 self.lanes.push(id, lane);
                 self.slots.insert(slot, id);
-                Event::Request { id, service, body }
+                if let Some(at) = deadline {
+                    self.request_deadlines.insert((at, id));
+                }
+                if let Some(inbound) = self.bodies.get_mut(&slot) {
+                    inbound.id = Some(id);
+                }
+                Event::Request { id, service, with, body }
             }
             Ok(Some(AdmitResult::Refused(Refusal::TooMany))) => {
                 let text = "the session has as many requests as it may have";
@@ -169,13 +209,12 @@ impl Server {
     fn credit(&mut self, head: Head, now: Moment) -> Result<Option<Event>, Violation> {
         let Some(id) = self.channel_in_slot(head)? else { return Ok(None) };
         // After its last record, or after force, credit is void: the client could not know.
-        let purse = self.lanes.get_mut(id).and_then(|lane| lane.purse.as_mut());
-        let Some(purse) = purse else { return Ok(None) };
+        let Some(purse) = self.purse_mut(id, head.channel) else { return Ok(None) };
         if !purse.earn(head.word) {
             return Err(Violation::TooMuchCredit(head.slot));
         }
         if !self.is_full() {
-            self.wait_is_over(id, Purse::credit);
+            self.wait_may_be_over(id);
             self.arm_drain(now);
         }
         Ok(Some(Event::ChannelMoved(id)))
@@ -183,6 +222,14 @@ impl Server {
 
     fn drained(&mut self, head: Head, now: Moment) -> Result<Option<Event>, Violation> {
         let Some(id) = self.channel_in_slot(head)? else { return Ok(None) };
+        if head.channel > 0 {
+            // One that was released is gone already.
+            if self.side_channels.remove(&(id, head.channel)).is_some() {
+                self.channels -= 1;
+                self.wait_may_be_over(id);
+            }
+            return Ok(Some(Event::ChannelMoved(id)));
+        }
         if self.tell_quietly(Fact::ChannelDrained(id), now) {
             return Ok(None);
         }
@@ -204,8 +251,12 @@ impl Server {
                         sekisho_lifecycle::Request::Nil | sekisho_lifecycle::Request::Processing
                     )
                 });
-                if has_channel {
+                let has_number =
+                    self.lanes.get(id).is_some_and(|lane| u16::from(head.channel) < lane.channels);
+                if has_channel && (head.channel == 0 || has_number) {
                     Ok(Some(id))
+                } else if has_channel {
+                    Err(Violation::NoSuchChannel(head.slot, head.channel))
                 } else {
                     Err(Violation::OutOfOrder(head.kind, head.slot))
                 }

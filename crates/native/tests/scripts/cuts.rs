@@ -4,19 +4,20 @@
 use proptest::prelude::*;
 use sekisho_lifecycle::Stage;
 use sekisho_native::frame::{Head, Kind};
-use sekisho_native::message::{self, Extension, Hello, Shutdown};
+use sekisho_native::message::{self, Extension, Hello, RequestOptions, Shutdown};
 
 use crate::shell::{client_takes, run};
 
 /// A stream of frames, most of them good.
 fn streams() -> impl Strategy<Value = Vec<u8>> {
-    let frame = (0..14_u8, 0..4_u16, 0..60_usize, 0..7_u32, any::<u8>());
+    let frame = (0..18_u8, 0..4_u16, 0..60_usize, 0..7_u32, any::<u8>());
     let noise = proptest::collection::vec(any::<u8>(), 0..40);
     (any::<u8>(), proptest::collection::vec(frame, 0..30), noise).prop_map(
         |(first, frames, noise)| {
             let mut wire = Vec::new();
             if !first.is_multiple_of(16) {
-                let hello = Hello { major: 1, label: "cut".into(), ..Hello::default() };
+                let minor = u32::from(!first.is_multiple_of(5));
+                let hello = Hello { major: 1, minor, label: "cut".into(), ..Hello::default() };
                 message::write(&mut wire, Kind::Hello, 0, &hello);
             }
             for (which, slot, len, word, byte) in frames {
@@ -47,6 +48,22 @@ fn put(wire: &mut Vec<u8>, which: u8, slot: u16, len: usize, word: u32, byte: u8
         }
         12 => message::write(wire, Kind::Extend, 0, &Extension { millis: u64::from(byte) }),
         13 if byte.is_multiple_of(8) => bare(wire, Kind::Acquired, 0),
+        14 => {
+            let options = RequestOptions {
+                timeout_micros: u64::from(byte & 1) * 1_000_000,
+                service: "x".repeat(usize::from(byte >> 6)),
+                body_follows: byte & 2 == 0,
+            };
+            message::write(wire, Kind::Options, slot, &options);
+            let head = Head { word: 5, ..Head::of_slot(Kind::Request, slot) };
+            sekisho_native::frame::write(wire, head, &vec![byte; len.min(50)]);
+        }
+        15 => {
+            let head = Head::of_slot(Kind::Data, slot);
+            sekisho_native::frame::write(wire, head, &vec![byte; len.min(50)]);
+        }
+        16 => bare(wire, Kind::DataEnd, 0),
+        17 => Head { word, ..Head::of_slot(Kind::Ping, 0) }.write(wire),
         _ => {}
     }
 }

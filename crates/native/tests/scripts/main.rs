@@ -3,6 +3,7 @@
 mod cuts;
 mod deciding;
 mod many;
+mod newer;
 mod session;
 #[expect(unreachable_pub, reason = "the fuzz targets use it as well")]
 mod shell;

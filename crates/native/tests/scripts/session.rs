@@ -36,8 +36,13 @@ impl Peer {
 
     /// A session that is open, with its `WELCOME` sent.
     pub(crate) fn open(change: impl FnOnce(&mut Policy)) -> Self {
+        Self::open_with(&Hello { major: 1, ..Hello::default() }, change)
+    }
+
+    /// The same after this handshake.
+    pub(crate) fn open_with(hello: &Hello, change: impl FnOnce(&mut Policy)) -> Self {
         let mut peer = Self::new(change);
-        peer.says(Kind::Hello, 0, &Hello { major: 1, ..Hello::default() });
+        peer.says(Kind::Hello, 0, hello);
         peer.engine.admit(1, &mut peer.scratch, peer.now);
         assert_eq!(peer.hears()[0].0.kind, Kind::Welcome);
         peer.events.clear();
@@ -295,7 +300,7 @@ fn grace_waits_for_channels_until_its_deadline_and_then_is_force() {
     let id = peer.asks(0).expect("admitted");
     let (engine, scratch) = (&mut peer.engine, &mut peer.scratch);
     assert_eq!(engine.acquire_channel(id, scratch, peer.now), Ok(()));
-    assert_eq!(engine.write(id, b"record", scratch, peer.now), Ok(Written::Sent));
+    assert_eq!(engine.write(id, 0, b"record", scratch, peer.now), Ok(Written::Sent));
     assert!(engine.release_channel(id, scratch, peer.now));
     assert_eq!(engine.result(id, b"done", scratch, peer.now), Ok(()));
     engine.handle_dropped(id, scratch, peer.now);
@@ -329,7 +334,7 @@ fn producer_that_waits() -> (Peer, RequestId) {
 
 fn writes(peer: &mut Peer, id: RequestId) -> Written {
     let record = [7; 900];
-    peer.engine.write(id, &record, &mut peer.scratch, peer.now).expect("an open channel")
+    peer.engine.write(id, 0, &record, &mut peer.scratch, peer.now).expect("an open channel")
 }
 
 fn drain_deadline(peer: &Peer) -> Option<Moment> {
@@ -438,7 +443,7 @@ fn a_slow_reader_slows_its_producer_and_credit_is_not_believed_beyond_the_window
     let id = peer.asks(0).expect("admitted");
     peer.engine.acquire_channel(id, &mut peer.scratch, peer.now).expect("a channel");
     let write = |peer: &mut Peer, len: usize| {
-        peer.engine.write(id, &vec![0; len], &mut peer.scratch, peer.now)
+        peer.engine.write(id, 0, &vec![0; len], &mut peer.scratch, peer.now)
     };
     assert_eq!(write(&mut peer, 89), Err(WriteError::TooLarge));
     assert_eq!(write(&mut peer, 38), Ok(Written::Sent));
@@ -465,7 +470,7 @@ fn whoever_does_not_read_holds_the_producers_of_all_its_channels_back() {
     }
     peer.hears();
     let write = |peer: &mut Peer, id| {
-        peer.engine.write(id, &[0; 100], &mut peer.scratch, peer.now).expect("it is open")
+        peer.engine.write(id, 0, &[0; 100], &mut peer.scratch, peer.now).expect("it is open")
     };
     for id in ids {
         assert_eq!(write(&mut peer, id), Written::Sent);

@@ -14,6 +14,9 @@ pub enum Seen {
     Hello(String),
     Request(RequestId, u32, Vec<u8>),
     Refused(Code),
+    Data(RequestId, Vec<u8>),
+    DataEnded(RequestId),
+    Discarded,
     Other(Event),
 }
 
@@ -51,7 +54,12 @@ impl Shell {
             let step = self.engine.receive(inbox, &mut self.scratch, Moment::ZERO);
             let is_rest = step.is_rest();
             assert!(step.taken <= inbox.len());
-            if let Some(Event::Piece(range) | Event::Request { body: range, .. }) = &step.event {
+            if let Some(
+                Event::Piece(range)
+                | Event::Request { body: range, .. }
+                | Event::Data { body: range, .. },
+            ) = &step.event
+            {
                 assert!(range.start <= range.end && range.end <= step.taken);
                 self.pieces.extend_from_slice(&inbox[range.clone()]);
             }
@@ -78,6 +86,20 @@ impl Shell {
                 self.serve(id, service, &body);
                 self.seen.push(Seen::Request(id, service, body));
             }
+            Event::Data { id, .. } => {
+                let body = std::mem::take(&mut self.pieces);
+                self.engine.body_taken(id, body.len(), &mut self.scratch, Moment::ZERO);
+                self.seen.push(Seen::Data(id, body));
+            }
+            Event::DataEnded(id) => {
+                self.seen.push(Seen::DataEnded(id));
+                let _ = self.engine.result(id, b"all", &mut self.scratch, Moment::ZERO);
+                self.engine.handle_dropped(id, &mut self.scratch, Moment::ZERO);
+            }
+            Event::Discarded => {
+                self.pieces.clear();
+                self.seen.push(Seen::Discarded);
+            }
             Event::Refused(code) => {
                 self.pieces.clear();
                 self.seen.push(Seen::Refused(code));
@@ -90,8 +112,11 @@ impl Shell {
         let (engine, scratch, now) = (&mut self.engine, &mut self.scratch, Moment::ZERO);
         if matches!(service, 2 | 3) {
             let _ = engine.acquire_channel(id, scratch, now);
+            if let Ok(more) = engine.add_channel(id, scratch, now) {
+                let _ = engine.write(id, more, body, scratch, now);
+            }
             for _ in 0..3 {
-                let _ = engine.write(id, body, scratch, now);
+                let _ = engine.write(id, 0, body, scratch, now);
             }
         }
         match service {
@@ -139,6 +164,7 @@ pub fn client_takes(stream: &[u8], cut: usize) {
         requests_max: 9,
         frame_bytes_max: 90,
         channel_bytes: 90,
+        minor: 1,
         ..Welcome::default()
     };
     message::write(&mut greeted, Kind::Welcome, 0, &welcome);

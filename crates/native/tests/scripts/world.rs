@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sekisho_lifecycle::{Cause, CloseReason, Engine, Manner, Moment, RequestId, Session, Stage};
-use sekisho_native::message::Hello;
+use sekisho_lifecycle::{
+    Cause, CloseReason, DeadlineKind, Engine, Manner, Moment, RequestId, Session, Stage,
+};
+use sekisho_native::message::{Hello, RequestOptions};
 use sekisho_native::server::Written;
 use sekisho_native::{Client, ClientEvent, Code, Event, Policy, Scratch, Server, Violation};
 
@@ -17,7 +19,9 @@ const WINDOW: u32 = 200;
 
 /// Runs a script to its end and checks the world all the way.
 pub fn check(script: &[u8]) {
-    let mut world = World::new();
+    // Most worlds speak 1.1, some of them with signs of life.
+    let minor = u32::from(!script.len().is_multiple_of(4));
+    let mut world = World::new(minor, script.len() % 16 == 1);
     let mut bytes = script.iter().copied();
     while let (Some(op), Some(arg)) = (bytes.next(), bytes.next()) {
         world.act(op, arg);
@@ -30,6 +34,7 @@ type Answer = Result<Vec<u8>, Code>;
 
 /// A request as the application made it.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts about one request, each independent")]
 struct Asked {
     slot: u16,
     answer: Option<Answer>,
@@ -39,6 +44,13 @@ struct Asked {
     is_acquired: bool,
     is_released: bool,
     is_drained: bool,
+    /// The further channels: what came, what of it was not taken, whether it is drained.
+    side: Vec<(Vec<Vec<u8>>, VecDeque<usize>, bool)>,
+    /// The parts of its body that were sent after it.
+    parts: Vec<Vec<u8>>,
+    is_body_open: bool,
+    is_cancelled: bool,
+    has_deadline: bool,
 }
 
 /// A request as its handler has it.
@@ -49,6 +61,12 @@ struct Work {
     answer: Option<Answer>,
     records: Vec<Vec<u8>>,
     is_cancelled: bool,
+    side: Vec<Vec<Vec<u8>>>,
+    parts: Vec<Vec<u8>>,
+    /// Parts that it has not taken.
+    untaken: VecDeque<usize>,
+    is_body_complete: bool,
+    has_deadline: bool,
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "facts about one world, each independent")]
@@ -79,7 +97,7 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(minor: u32, has_pings: bool) -> Self {
         let policy = Arc::new(Policy {
             frame_bytes_max: 150,
             requests_max: 5,
@@ -90,7 +108,13 @@ impl World {
         });
         let now = Moment::ZERO;
         let mut client_out = Scratch::default();
-        let hello = Hello { major: 1, label: "world".into(), ..Hello::default() };
+        let hello = Hello {
+            major: 1,
+            minor,
+            label: "world".into(),
+            keepalive_millis: if has_pings { 5000 } else { 0 },
+            ..Hello::default()
+        };
         let client = Client::new(Arc::clone(&policy), &hello, &mut client_out, now);
         Self {
             now,
@@ -121,7 +145,7 @@ impl World {
         if arg & 1 == 0 {
             self.decide();
         }
-        match op % 16 {
+        match op % 20 {
             0..=2 => self.move_up(usize::from(arg) + 1),
             3..=5 => self.move_down(usize::from(arg) + 1),
             6 | 7 => self.ask(usize::from(arg) % 150),
@@ -132,6 +156,10 @@ impl World {
             12 => self.take(pick, arg & 1 == 0),
             13 => self.cancel(pick, arg & 1 == 0),
             14 => self.pass(u64::from(arg)),
+            15 => self.ask_with(arg),
+            16 => self.send_part(pick, arg),
+            17 => self.take_part(pick, arg.is_multiple_of(4)),
+            18 => self.use_side_channel(pick, arg),
             _ => self.control(arg),
         }
     }
@@ -187,7 +215,8 @@ impl World {
             if self.server.next_deadline().is_none_or(|deadline| !deadline.at.is_due(self.now)) {
                 break;
             }
-            self.is_late = true;
+            let kind = self.server.next_deadline().map(|deadline| deadline.kind);
+            self.is_late |= kind != Some(DeadlineKind::Request);
             let event = self.server.expire(self.now);
             self.on_server(event);
             self.settle();
@@ -215,7 +244,12 @@ impl World {
             let step = self.server.receive(&self.server_in, &mut self.server_out, self.now);
             let is_rest = step.is_rest();
             assert!(step.taken <= self.server_in.len());
-            if let Some(Event::Piece(range) | Event::Request { body: range, .. }) = &step.event {
+            if let Some(
+                Event::Piece(range)
+                | Event::Request { body: range, .. }
+                | Event::Data { body: range, .. },
+            ) = &step.event
+            {
                 assert!(range.end <= step.taken);
                 self.server_pieces.extend_from_slice(&self.server_in[range.clone()]);
             }
@@ -261,7 +295,7 @@ impl World {
                     assert_eq!(greeting.label, "world");
                     self.is_undecided = true;
                 }
-                Event::Request { id, .. } => {
+                Event::Request { id, with, .. } => {
                     let body = std::mem::take(&mut self.server_pieces);
                     let name = body.first_chunk().map(|name| u64::from_le_bytes(*name));
                     let name = name.expect("the body came whole");
@@ -273,9 +307,27 @@ impl World {
                         answer: None,
                         records: Vec::new(),
                         is_cancelled: false,
+                        side: Vec::new(),
+                        parts: Vec::new(),
+                        untaken: VecDeque::new(),
+                        is_body_complete: false,
+                        has_deadline: with.is_some_and(|with| with.deadline.is_some()),
                     });
                 }
-                Event::Refused(_) => self.server_pieces.clear(),
+                Event::Data { id, .. } => {
+                    let part = std::mem::take(&mut self.server_pieces);
+                    let work = self.works.iter_mut().find(|work| work.id == id).expect("held");
+                    assert!(!work.is_body_complete);
+                    work.untaken.push_back(part.len());
+                    work.parts.push(part);
+                    let held: usize = work.untaken.iter().map(|bytes| bytes + 12).sum();
+                    assert!(held <= WINDOW as usize, "{held} bytes of a body are held");
+                }
+                Event::DataEnded(id) => {
+                    let work = self.works.iter_mut().find(|work| work.id == id).expect("held");
+                    assert!(!std::mem::replace(&mut work.is_body_complete, true));
+                }
+                Event::Discarded | Event::Refused(_) => self.server_pieces.clear(),
                 Event::Cancelled(id, _) => {
                     let mut works = self.works.iter_mut();
                     let work = works.find(|work| work.id == id).expect("it is held");
@@ -295,15 +347,34 @@ impl World {
                 assert_eq!((welcome.session, welcome.channel_bytes), (7, WINDOW));
                 self.is_welcome = true;
             }
-            ClientEvent::Piece(_) | ClientEvent::Extended { .. } => {}
             ClientEvent::Discarded => self.client_pieces.clear(),
             ClientEvent::Result { slot, .. } => {
                 let body = std::mem::take(&mut self.client_pieces);
                 self.answered(slot, Ok(body));
             }
             ClientEvent::Error { slot, code, .. } => self.answered(slot, Err(code)),
-            ClientEvent::Acquired { slot } => self.in_slot(slot).is_acquired = true,
-            ClientEvent::Released { slot } => self.in_slot(slot).is_released = true,
+            ClientEvent::DataStopped { slot } => self.in_slot(slot).is_body_open = false,
+            ClientEvent::Acquired { slot, channel: 0 } => self.in_slot(slot).is_acquired = true,
+            ClientEvent::Acquired { slot, channel } => {
+                let asked = self.in_slot(slot);
+                asked.side.push(Default::default());
+                assert_eq!(asked.side.len(), usize::from(channel));
+            }
+            ClientEvent::Released { slot, channel: 0 } => self.in_slot(slot).is_released = true,
+            ClientEvent::Piece(_)
+            | ClientEvent::Extended { .. }
+            | ClientEvent::DataMoved { .. }
+            | ClientEvent::Pong(_)
+            | ClientEvent::Released { .. } => {}
+            ClientEvent::Record { slot, channel, .. } if channel > 0 => {
+                let body = std::mem::take(&mut self.client_pieces);
+                let asked = self.in_slot(slot);
+                assert!(asked.is_acquired && !asked.is_released && !asked.is_drained);
+                let (records, untaken, is_drained) = &mut asked.side[usize::from(channel) - 1];
+                assert!(!*is_drained);
+                untaken.push_back(body.len());
+                records.push(body);
+            }
             ClientEvent::Record { slot, .. } => {
                 let body = std::mem::take(&mut self.client_pieces);
                 let asked = self.in_slot(slot);
@@ -332,7 +403,9 @@ impl World {
     fn answered(&mut self, slot: u16, answer: Result<Vec<u8>, Code>) {
         let asked = self.in_slot(slot);
         assert!(asked.answer.is_none(), "a second answer");
+        assert!(answer != Err(Code::DeadlineExceeded) || asked.has_deadline);
         asked.answer = Some(answer);
+        asked.is_body_open = false;
     }
 
     /// The request that the client has in this slot: the one that is not over.
@@ -384,7 +457,7 @@ impl World {
                 assert!(self.works[at].answer.is_none());
                 self.works[at].answer = Some(answer);
             }
-            Err(_) => assert!(self.works[at].answer.is_some()),
+            Err(_) => assert!(self.works[at].answer.is_some() || self.works[at].has_deadline),
         }
         self.settle();
     }
@@ -401,7 +474,7 @@ impl World {
         let (id, count) = (self.works[at].id, self.works[at].records.len());
         let mut record = vec![count as u8; len];
         record.push(self.works[at].name as u8);
-        let written = self.server.write(id, &record, &mut self.server_out, self.now);
+        let written = self.server.write(id, 0, &record, &mut self.server_out, self.now);
         if written == Ok(Written::Sent) {
             self.works[at].records.push(record);
         }
@@ -425,22 +498,111 @@ impl World {
         if drains {
             asked.is_drained = true;
             asked.untaken.clear();
+            asked.side.iter_mut().for_each(|(_, untaken, _)| untaken.clear());
             self.client.drained(asked.slot, &mut self.client_out, now);
         } else if let Some(bytes) = asked.untaken.pop_front() {
-            self.client.taken(asked.slot, bytes, &mut self.client_out, now);
+            self.client.taken(asked.slot, 0, bytes, &mut self.client_out, now);
         }
     }
 
     fn cancel(&mut self, pick: usize, is_client: bool) {
         if is_client {
             let count = self.asked.len().max(1);
-            let Some(asked) = self.asked.values().nth(pick % count) else { return };
+            let Some(asked) = self.asked.values_mut().nth(pick % count) else { return };
             if asked.answer.is_none() {
+                (asked.is_cancelled, asked.is_body_open) = (true, false);
                 self.client.cancel(asked.slot, &mut self.client_out, self.now);
             }
         } else if let Some(at) = self.work(pick) {
             self.server.cancel(self.works[at].id, Cause::Operator, self.now);
             self.settle();
+        }
+    }
+
+    /// A request with a body that goes on, or a deadline, or both.
+    fn ask_with(&mut self, arg: u8) {
+        let name = self.next_name;
+        let timeout_micros = if arg & 1 == 0 { 0 } else { u64::from(arg) * 10_000 };
+        let body_follows = arg & 2 == 0;
+        let options = RequestOptions { timeout_micros, body_follows, ..RequestOptions::default() };
+        let body = name.to_le_bytes();
+        let (client, out) = (&mut self.client, &mut self.client_out);
+        if let Ok(slot) = client.request_with(3, &body, &options, out, self.now) {
+            self.next_name += 1;
+            let has_deadline = timeout_micros > 0;
+            let asked =
+                Asked { slot, is_body_open: body_follows, has_deadline, ..Asked::default() };
+            self.asked.insert(name, asked);
+        }
+    }
+
+    /// The client sends a part of a body, or ends it.
+    fn send_part(&mut self, pick: usize, arg: u8) {
+        let open = self.asked.values_mut().filter(|asked| asked.is_body_open);
+        let mut open: Vec<&mut Asked> = open.collect();
+        let count = open.len().max(1);
+        let Some(asked) = open.get_mut(pick % count) else { return };
+        if arg.is_multiple_of(8) {
+            asked.is_body_open = false;
+            self.client.end_data(asked.slot, &mut self.client_out, self.now);
+            return;
+        }
+        let part = vec![asked.parts.len() as u8; usize::from(arg) % 90];
+        let sent = self.client.data(asked.slot, &part, &mut self.client_out, self.now);
+        if sent.expect("it is open") == Written::Sent {
+            asked.parts.push(part);
+        }
+    }
+
+    /// A service takes a part of its body, or wants no more of it.
+    fn take_part(&mut self, pick: usize, stops: bool) {
+        let Some(at) = self.work(pick) else { return };
+        let (id, now) = (self.works[at].id, self.now);
+        self.server.await_body(id, self.works[at].untaken.is_empty(), now);
+        if stops {
+            self.server.stop_body(id, &mut self.server_out, now);
+        } else if let Some(bytes) = self.works[at].untaken.pop_front() {
+            self.server.body_taken(id, bytes, &mut self.server_out, now);
+        }
+        self.settle();
+    }
+
+    /// A service opens one more channel, writes into one or ends it; or the client takes from one or drains it.
+    fn use_side_channel(&mut self, pick: usize, arg: u8) {
+        let now = self.now;
+        if arg & 1 == 0 {
+            let Some(at) = self.work(pick) else { return };
+            let (work, out) = (&mut self.works[at], &mut self.server_out);
+            let last = work.side.len() as u8;
+            match arg & 6 {
+                0 => {
+                    if let Ok(number) = self.server.add_channel(work.id, out, now) {
+                        work.side.push(Vec::new());
+                        assert_eq!(usize::from(number), work.side.len());
+                    }
+                }
+                2 | 4 if last > 0 => {
+                    let record = vec![last; usize::from(arg) % 90];
+                    if self.server.write(work.id, last, &record, out, now) == Ok(Written::Sent) {
+                        work.side[usize::from(last) - 1].push(record);
+                    }
+                }
+                _ => self.server.release_side_channel(work.id, last, out, now),
+            }
+            return self.settle();
+        }
+        let live = self.asked.values_mut().filter(|asked| !asked.side.is_empty());
+        let mut live: Vec<&mut Asked> = live.filter(|asked| !asked.is_drained).collect();
+        let count = live.len().max(1);
+        let Some(asked) = live.get_mut(pick % count) else { return };
+        let number = asked.side.len() as u8;
+        let (_, untaken, is_drained) = &mut asked.side[usize::from(number) - 1];
+        if arg & 6 == 0 {
+            *is_drained = true;
+            untaken.clear();
+            self.client.drained_side(asked.slot, number, &mut self.client_out, now);
+        } else if let Some(bytes) = untaken.pop_front() {
+            self.client.taken(asked.slot, number, bytes, &mut self.client_out, now);
         }
     }
 
@@ -450,12 +612,24 @@ impl World {
         self.is_forced |= self.server.stay().asked() == Some(Manner::Forceful);
         assert!(self.server.lanes().len() <= 5);
         // All that handlers could have put out, and the answers to requests and extensions.
-        assert!(self.server_out.out.len() <= 400 + 5 * (150 + 1100) + 3 * WINDOW as usize + 4200);
+        assert!(self.server_out.out.len() <= 400 + 5 * (150 + 1100) + 3 * WINDOW as usize + 8400);
         for (name, asked) in &self.asked {
             // E4: what is held of a channel has room in its window.
-            let held: usize = asked.untaken.iter().map(|bytes| bytes + 12).sum();
-            assert!(held <= WINDOW as usize, "{held} bytes are held");
+            let untaken = asked.side.iter().map(|(_, untaken, _)| untaken);
+            for untaken in untaken.chain([&asked.untaken]) {
+                let held: usize = untaken.iter().map(|bytes| bytes + 12).sum();
+                assert!(held <= WINDOW as usize, "{held} bytes are held");
+            }
             let work = self.works.iter().find(|work| work.name == *name);
+            if let Some(work) = work {
+                assert!(asked.parts.starts_with(&work.parts));
+                if work.is_body_complete {
+                    assert_eq!(asked.parts, work.parts, "complete, and not all came");
+                }
+                for ((came, ..), sent) in asked.side.iter().zip(&work.side) {
+                    assert!(sent.starts_with(came));
+                }
+            }
             let work = work.map(|work| (&work.answer, &work.records));
             let done = || self.done.get(name).map(|(answer, records)| (answer, records));
             let Some((answer, records)) = work.or_else(done) else {
@@ -463,14 +637,17 @@ impl World {
                 use Code::{ResourceLimitReached, SessionClosed, SessionExpired};
                 let is_refusal = matches!(
                     asked.answer,
-                    None | Some(Err(SessionClosed | SessionExpired | ResourceLimitReached))
+                    None | Some(Err(SessionClosed
+                        | SessionExpired
+                        | ResourceLimitReached
+                        | Code::DeadlineExceeded))
                 );
                 assert!(is_refusal, "an answer from nowhere: {:?}", asked.answer);
                 continue;
             };
             // Nothing lost, doubled, changed or out of order.
             assert!(records.starts_with(&asked.records));
-            if asked.answer.is_some() {
+            if asked.answer.is_some() && asked.answer != Some(Err(Code::DeadlineExceeded)) {
                 assert_eq!(asked.answer, *answer);
             }
             if asked.is_released && !asked.is_drained && !self.is_forced {

@@ -272,6 +272,7 @@ mod tests {
             minor: 0,
             frame_bytes_max: 0,
             channel_bytes: 0,
+            keepalive_millis: 0,
         }
     }
 

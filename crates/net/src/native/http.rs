@@ -1,24 +1,26 @@
 //! The service `http` (E9): an HTTP request without HTTP's connection, answered by the handlers of the same worker.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker, ready};
 
 use prost::Message;
-use prost::bytes::Bytes;
 use sekisho_config::{ListenAddress, listen};
-use sekisho_endpoint::http::{Done, Field, Head, Request as Asked};
+use sekisho_endpoint::http::Done;
 use sekisho_endpoint::{
-    Caller, Channel, Code, ControlAccess, Peer, Request, Response, Service, Work, WriteError,
+    Caller, Channel, Code, ControlAccess, Held, Peer, Request, Response, Service, Work, WriteError,
 };
 use sekisho_handler::memory;
-use sekisho_http::Fields;
 
 use super::visit::{Part, Visit};
-use crate::protocol::InternalRequest;
+use crate::protocol::{AskedRequest, InternalRequest, parts};
 use crate::worker::{ListenerContext, Worker};
 
 /// Bodies are sent in records of at most this size.
 const RECORD_BYTES: usize = 32 * 1024;
+/// The bytes of a [`Done`] at the most.
+const DONE_BYTES_MAX: usize = 24;
 /// What a request holds while it is answered, beside its body: what waits for the caller.
 const ANSWER_BYTES: usize = 64 * 1024;
 
@@ -38,26 +40,26 @@ impl HttpService {
     }
 
     /// The request, checked and made.
-    fn visit(&self, caller: &Rc<Caller>, body: Vec<u8>) -> Result<(Visit, bool), Failure> {
+    fn visit(&self, caller: &Rc<Caller>, body: Vec<u8>) -> Result<Visit, Failure> {
         let over = |why: &str| (Code::ResourceLimitReached, why.to_owned());
         if memory::is_short() {
             return Err(over("memory is short"));
         }
         let ended = || (Code::ServiceUnavailable, "the server is about to end".to_owned());
         let worker = self.worker.upgrade().ok_or_else(ended)?;
-        // The body is a part of what came, and not copied.
-        let asked = Asked::decode(Bytes::from(body))
-            .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
-        let context = self.context(&worker, caller, &asked.address)?;
+        let (asked, address) = read(body)?;
+        let context = self.context(&worker, caller, &address)?;
         // Rules about addresses apply to the address of the client.
         let remote: Option<SocketAddr> = match caller.peer {
             Peer::Tcp(address) => Some(address),
             _ => None,
         };
-        let mut request = internal(asked)?;
-        request.caller = Some(Rc::clone(caller));
-        let is_head = request.method == b"HEAD";
-        Ok((worker.visit(request, caller.session, remote, &context), is_head))
+        let request = InternalRequest {
+            asked,
+            caller: Some(Rc::clone(caller)),
+            ..InternalRequest::default()
+        };
+        Ok(worker.visit(request, caller.session, remote, &context))
     }
 
     /// The listener that the caller names, or the first one that it may reach.
@@ -88,77 +90,134 @@ impl HttpService {
         found.ok_or_else(|| (Code::ServiceUnavailable, text.to_owned()))
     }
 
-    async fn serve(&self, request: Request, response: &Response) -> Result<Done, Failure> {
+    /// Makes the request, and gives the caller what is there at once.
+    fn begin(&self, request: Request, response: &Response) -> Result<Relay, Failure> {
         let over = |why: &dyn std::fmt::Display| (Code::ResourceLimitReached, why.to_string());
-        let _held = response.hold(ANSWER_BYTES).map_err(|error| over(&error))?;
+        let held = response.hold(ANSWER_BYTES).map_err(|error| over(&error))?;
         let caller = Rc::clone(request.shared_caller());
-        let (mut visit, _) = self.visit(&caller, request.into_body())?;
+        let visit = self.visit(&caller, request.into_body())?;
         let channel = response.acquire_channel().map_err(|error| over(&error))?;
-        let outcome = tokio::select! {
-            biased;
-            done = relay(&mut visit, &channel) => done,
-            () = response.cancelled() => {
-                Err((Code::OperationCancelled, "the request was cancelled".to_owned()))
-            }
-        };
-        response.release_channel(channel);
-        outcome
+        let most = RECORD_BYTES.min(channel.record_bytes_max());
+        Ok(Relay {
+            visit,
+            channel: Some(channel),
+            response: response.clone(),
+            most,
+            waiting: Waiting::default(),
+            done: Done::default(),
+            _held: held,
+        })
     }
 }
 
 impl Service for HttpService {
     fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
-        Work::later(async move {
-            let outcome = self.serve(request, &response).await;
-            // If the client has gone, the answer is dropped.
-            let _ = match outcome {
-                Ok(done) => response.body(&done.encode_to_vec()),
-                Err((code, text)) => response.error(code, &text),
-            };
-        })
+        let mut relay = match self.begin(request, &response) {
+            Ok(relay) => relay,
+            Err((code, text)) => {
+                // A request that has just come in has no answer yet.
+                let _ = response.error(code, &text);
+                return Work::Done;
+            }
+        };
+        drop(response);
+        // An answer that is in memory is there now, and needs no future. If it is not, the future looks again.
+        if relay.poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return Work::Done;
+        }
+        Work::later(std::future::poll_fn(move |cx| relay.poll(cx)))
     }
 }
 
 /// Gives the caller what comes: the head is the first record, the body the others.
-async fn relay(visit: &mut Visit, channel: &Channel) -> Result<Done, Failure> {
-    let most = RECORD_BYTES.min(channel.record_bytes_max());
-    let mut done = Done::default();
-    loop {
-        let part = std::future::poll_fn(|cx| visit.poll_part(cx)).await;
-        let sent = match part {
-            Part::Head(status, fields) => {
-                done.status = u32::from(status.code());
-                let field = |(name, value): (&[u8], &[u8])| Field {
-                    name: String::from_utf8_lossy(name).into_owned(),
-                    value: value.to_vec(),
-                };
-                let fields = fields.iter().map(field).collect();
-                channel.write(&Head { status: done.status, fields }.encode_to_vec()).await
-            }
-            Part::Body(bytes) => send(channel, &bytes, most, &mut done.body_bytes).await,
-            Part::End(true) if done.status > 0 => return Ok(done),
-            Part::End(_) => return Err((Code::IoError, "the answer was broken off".to_owned())),
-        };
-        match sent {
-            Ok(()) => {}
-            // The caller has what it wanted; the handler sees its client go.
-            Err(WriteError::Unwanted) => return Ok(done),
-            Err(error) => return Err((Code::ResourceLimitReached, error.to_string())),
-        }
-    }
+struct Relay {
+    visit: Visit,
+    channel: Option<Channel>,
+    response: Response,
+    /// The longest record.
+    most: usize,
+    waiting: Waiting,
+    done: Done,
+    _held: Held,
 }
 
-async fn send(
-    channel: &Channel,
-    bytes: &[u8],
-    most: usize,
-    sent: &mut u64,
-) -> Result<(), WriteError> {
-    for piece in bytes.chunks(most) {
-        channel.write(piece).await?;
-        *sent += piece.len() as u64;
+/// What has come and was not sent.
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    sent: usize,
+    is_head: bool,
+}
+
+impl Relay {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let outcome = match self.go_on(cx) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => {
+                if pin!(self.response.cancelled()).poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                Err((Code::OperationCancelled, "the request was cancelled".to_owned()))
+            }
+        };
+        if let Some(channel) = self.channel.take() {
+            self.response.release_channel(channel);
+        }
+        // If the client has gone, the answer is dropped.
+        let _ = match outcome {
+            Ok(()) => {
+                let mut bytes = [0; DONE_BYTES_MAX];
+                let length = self.done.encoded_len().min(bytes.len());
+                // There is room for two numbers.
+                let _ = self.done.encode(&mut &mut bytes[..]);
+                self.response.body(&bytes[..length])
+            }
+            Err((code, text)) => self.response.error(code, &text),
+        };
+        Poll::Ready(())
     }
-    Ok(())
+
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        loop {
+            match ready!(self.send(cx)) {
+                Ok(()) => {}
+                // The caller has what it wanted; the handler sees its client go.
+                Err(WriteError::Unwanted) => return Poll::Ready(Ok(())),
+                Err(error) => {
+                    return Poll::Ready(Err((Code::ResourceLimitReached, error.to_string())));
+                }
+            }
+            match ready!(self.visit.poll_part(cx)) {
+                Part::Head(status, bytes) => {
+                    self.done.status = u32::from(status.code());
+                    self.waiting = Waiting { bytes, sent: 0, is_head: true };
+                }
+                Part::Body(bytes) => self.waiting = Waiting { bytes, sent: 0, is_head: false },
+                Part::End(true) if self.done.status > 0 => return Poll::Ready(Ok(())),
+                Part::End(_) => {
+                    let text = "the answer was broken off".to_owned();
+                    return Poll::Ready(Err((Code::IoError, text)));
+                }
+            }
+        }
+    }
+
+    /// Sends what waits.
+    fn send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WriteError>> {
+        let Self { waiting: Waiting { bytes, sent, is_head }, channel, done, most, .. } = self;
+        let Some(channel) = channel else { return Poll::Ready(Err(WriteError::Unwanted)) };
+        while *sent < bytes.len() {
+            let left = bytes.len() - *sent;
+            // A head is one record.
+            let length = if *is_head { left } else { left.min(*most) };
+            ready!(channel.poll_write(cx, &bytes[*sent..*sent + length]))?;
+            *sent += length;
+            if !*is_head {
+                done.body_bytes += length as u64;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 /// The address that a caller without the right to control reaches.
@@ -185,58 +244,117 @@ fn read_address(text: &str) -> Result<Option<ListenAddress>, Failure> {
     Ok(found.into_iter().next())
 }
 
-/// The request as the engine takes it.
-fn internal(asked: Asked) -> Result<InternalRequest, Failure> {
+/// Reads a [`sekisho_endpoint::http::Request`] where it lies: the request as the engine takes it, and the address.
+fn read(raw: Vec<u8>) -> Result<(AskedRequest, String), Failure> {
     let wrong = |what: &str| (Code::InvalidRequest, format!("{what} is not in order"));
-    let or = |text: String, other: &str| if text.is_empty() { other.to_owned() } else { text };
-    let (method, target) = (or(asked.method, "GET"), or(asked.target, "/"));
-    if !method.bytes().all(is_token) {
+    let cut = || (Code::InvalidRequest, "the request is not understood".to_owned());
+    let mut asked = AskedRequest::default();
+    let mut address = String::new();
+    let mut parts = parts::Parts::new(&raw, 0..raw.len());
+    while let Some((tag, range)) = parts.next().map_err(|()| cut())? {
+        match tag {
+            1 => asked.method = range,
+            2 => asked.target = range,
+            3 => {
+                let (name, value) = parts::field(&raw, range).ok_or_else(cut)?;
+                check_field(&raw[name.clone()], &raw[value])?;
+                asked.has_host |= raw[name].eq_ignore_ascii_case(b"host");
+            }
+            4 => asked.body = range,
+            5 => {
+                let text = std::str::from_utf8(&raw[range]).map_err(|_| wrong("the address"))?;
+                text.clone_into(&mut address);
+            }
+            _ => {}
+        }
+    }
+    if !raw[asked.method.clone()].iter().all(|byte| is_token(*byte)) {
         return Err(wrong("the method"));
     }
-    if !target.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if !raw[asked.target.clone()].iter().all(u8::is_ascii_graphic) {
         return Err(wrong("the target"));
     }
-    let mut fields = Fields::new();
-    let mut has_host = false;
-    for Field { name, value } in &asked.fields {
-        let is_value = value.iter().all(|byte| !matches!(byte, 0..=8 | 10..=31 | 127));
-        if name.is_empty() || !name.bytes().all(is_token) || !is_value {
-            return Err(wrong("a field"));
-        }
-        let framing = ["connection", "content-length", "transfer-encoding", "keep-alive", "expect"];
-        let is_one_of = |names: &[&str]| names.iter().any(|it| name.eq_ignore_ascii_case(it));
-        if is_one_of(&framing) || is_one_of(&["upgrade", "te"]) {
-            let text = format!("the field \"{name}\" frames the message and is ours to write");
-            return Err((Code::InvalidRequest, text));
-        }
-        has_host |= name.eq_ignore_ascii_case("host");
-        fields.push(name, value.trim_ascii());
-    }
-    if !has_host {
-        fields.push("Host", "localhost");
-    }
-    if !asked.body.is_empty() || matches!(method.as_str(), "POST" | "PUT") {
-        fields.push_number("Content-Length", asked.body.len() as u64);
-    }
-    Ok(InternalRequest {
-        method: method.into_bytes(),
-        target: target.into_bytes(),
-        fields,
-        body: asked.body,
-        ..InternalRequest::default()
-    })
+    asked.raw = raw;
+    Ok((asked, address))
 }
 
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+/// Fields that frame a message.
+const FRAMING: [&str; 7] =
+    ["connection", "content-length", "transfer-encoding", "keep-alive", "expect", "upgrade", "te"];
+
+fn check_field(name: &[u8], value: &[u8]) -> Result<(), Failure> {
+    let is_value = value.iter().all(|byte| !matches!(byte, 0..=8 | 10..=31 | 127));
+    if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) || !is_value {
+        return Err((Code::InvalidRequest, "a field is not in order".to_owned()));
+    }
+    if FRAMING.iter().any(|it| name.eq_ignore_ascii_case(it.as_bytes())) {
+        let name = String::from_utf8_lossy(name);
+        let text = format!("the field \"{name}\" frames the message and is ours to write");
+        return Err((Code::InvalidRequest, text));
+    }
+    Ok(())
+}
+
+const fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        )
 }
 
 #[cfg(test)]
 mod tests {
+    use prost::bytes::Bytes;
+    use sekisho_endpoint::http::{Field, Request as Asked};
+
+    use sekisho_http::Fields;
+
     use super::*;
 
     fn field(name: &str, value: &str) -> Field {
         Field { name: name.to_owned(), value: value.into() }
+    }
+
+    #[test]
+    fn a_request_is_read_where_it_lies() {
+        // E9
+        let message = Asked {
+            method: "PUT".to_owned(),
+            target: "/a?b".to_owned(),
+            fields: vec![field("X", " 1 "), field("Host", "there"), field("Empty", "")],
+            body: Bytes::from(vec![7; 200]),
+            address: "127.0.0.1:80".to_owned(),
+        };
+        let mut raw = message.encode_to_vec();
+        // Fields of a later version: a number, and bytes of fixed length.
+        raw.extend([0x38, 0x96, 0x01, 0x45, 1, 2, 3, 4]);
+        let (asked, address) = read(raw).expect("in order");
+        assert_eq!((asked.method(), asked.target()), (&b"PUT"[..], &b"/a?b"[..]));
+        assert_eq!((address.as_str(), asked.body_bytes()), ("127.0.0.1:80", 200));
+        let mut fields = Fields::new();
+        asked.for_each_field(|name, value| fields.push(name, value));
+        assert_eq!(fields.get("x"), Some(&b"1"[..]));
+        assert_eq!(fields.get("host"), Some(&b"there"[..]));
+        assert_eq!(fields.get("content-length"), Some(&b"200"[..]));
+        let raw = message.encode_to_vec();
+        for end in 0..raw.len() {
+            // Whatever is cut off, nothing beyond it is looked at.
+            let _ = read(raw[..end].to_vec());
+        }
     }
 
     #[test]
@@ -247,9 +365,11 @@ mod tests {
             fields,
             ..Asked::default()
         };
-        let request = internal(asked("", Vec::new())).expect("in order");
-        assert_eq!((&request.method[..], &request.target[..]), (&b"GET"[..], &b"/"[..]));
-        assert_eq!(request.fields.get("host"), Some(&b"localhost"[..]));
+        let (request, _) = read(asked("", Vec::new()).encode_to_vec()).expect("in order");
+        assert_eq!((request.method(), request.target()), (&b"GET"[..], &b"/"[..]));
+        let mut fields = Fields::new();
+        request.for_each_field(|name, value| fields.push(name, value));
+        assert_eq!(fields.get("host"), Some(&b"localhost"[..]));
         for bad in [
             asked("/a b", Vec::new()),
             asked("/\r\nX: y", Vec::new()),
@@ -261,7 +381,8 @@ mod tests {
             Asked { method: "GET /x".to_owned(), ..Asked::default() },
         ] {
             let text = format!("{bad:?}");
-            assert_eq!(internal(bad).expect_err("refused").0, Code::InvalidRequest, "{text}");
+            let refused = read(bad.encode_to_vec()).expect_err("refused");
+            assert_eq!(refused.0, Code::InvalidRequest, "{text}");
         }
     }
 }

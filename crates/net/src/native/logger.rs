@@ -83,22 +83,13 @@ impl<L: NativeLog> Observer for SessionLogger<L> {
     }
 }
 
+pub use sekisho_endpoint::control::shown_peer;
+
 fn more(unlogged: u64) -> String {
     if unlogged == 0 {
         return String::new();
     }
     format!(", and {unlogged} more since the last such line")
-}
-
-/// A peer as people read it.
-pub fn shown_peer(peer: &Peer) -> String {
-    match peer {
-        Peer::Tcp(address) => address.to_string(),
-        Peer::Local { uid, pid: Some(pid) } => format!("uid {uid}, pid {pid}"),
-        Peer::Local { uid, pid: None } => format!("uid {uid}"),
-        Peer::Loopback => "this process".to_owned(),
-        Peer::Unknown => "unknown".to_owned(),
-    }
 }
 
 /// The log of the worker's configuration.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use sekisho_config::ListenAddress;
-use sekisho_http::{Fields, Status};
+use sekisho_http::Status;
 
 use crate::connection::Connection;
 use crate::protocol::{InternalRequest, Protocol};
@@ -28,7 +28,8 @@ pub(crate) struct Visit {
 /// What has come of it.
 #[derive(Debug)]
 pub(crate) enum Part {
-    Head(Status, Fields),
+    /// Its status, and all of it as the caller gets it.
+    Head(Status, Vec<u8>),
     Body(Vec<u8>),
     /// The answer is over; whether it is complete.
     End(bool),
@@ -55,7 +56,7 @@ impl Worker {
         let policies = bound_site.site.first_policy(bound_site.listen(local));
         connection.link.protocol = Protocol::internal(policies, &request);
         connection.flags.is_undecided = false;
-        connection.link.parts().1.since = self.clock.now();
+        connection.link.parts().1.since = connection.active;
         connection.came_from_within(on_behalf_of);
         let token = self.sessions.borrow().token(connection.link.key);
         self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
@@ -68,8 +69,8 @@ impl Visit {
     /// What comes next. A body comes as it was made; taking it makes room for more.
     pub(crate) fn poll_part(&mut self, cx: &Context<'_>) -> Poll<Part> {
         let mut request = self.request.borrow_mut();
-        if let Some((status, fields)) = request.head.take() {
-            return Poll::Ready(Part::Head(status, fields));
+        if let Some((status, head)) = request.head.take() {
+            return Poll::Ready(Part::Head(status, head));
         }
         if !request.out.is_empty() {
             let out = std::mem::take(&mut request.out);

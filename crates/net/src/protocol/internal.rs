@@ -2,6 +2,7 @@
 //! they are, and so is what is answered. What the caller does not take holds the handler back.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -9,7 +10,7 @@ use std::task::Waker;
 use sekisho_http::refusal::Cause;
 use sekisho_http::target::is_host;
 use sekisho_http::{
-    BodyLength, Fields, Head, Known, Policy, Refusal, Response, Scratch, Sends, Status, Version,
+    BodyLength, Head, Known, Policy, Refusal, Response, Scratch, Sends, Status, Version,
 };
 use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Stage, Step};
@@ -17,6 +18,7 @@ use sekisho_lifecycle::{CloseReason, Stage, Step};
 use sekisho_service::Caller;
 
 use super::Event;
+use super::parts::{Parts, encoded_head, field};
 
 /// The one request.
 const ID: RequestId = RequestId(1);
@@ -28,13 +30,9 @@ const ROOM_BYTES: u64 = 64 * 1024;
 /// What the caller and the engine share.
 #[derive(Debug, Default)]
 pub(crate) struct InternalRequest {
-    pub(crate) method: Vec<u8>,
-    pub(crate) target: Vec<u8>,
-    pub(crate) fields: Fields,
-    /// The body, and how much of it has been taken.
-    pub(crate) body: prost::bytes::Bytes,
-    /// The head of the answer.
-    pub(crate) head: Option<(Status, Fields)>,
+    pub(crate) asked: AskedRequest,
+    /// The head of the answer, as the caller gets it.
+    pub(crate) head: Option<(Status, Vec<u8>)>,
     /// What has been answered and not taken.
     pub(crate) out: Vec<u8>,
     /// The answer is over; whether it is complete.
@@ -44,6 +42,55 @@ pub(crate) struct InternalRequest {
     pub(crate) reader: Option<Waker>,
     /// Who makes it.
     pub(crate) caller: Option<Rc<Caller>>,
+}
+
+/// The request, as ranges of the message that it came in.
+#[derive(Debug, Default)]
+pub(crate) struct AskedRequest {
+    pub(crate) raw: Vec<u8>,
+    pub(crate) method: Range<usize>,
+    pub(crate) target: Range<usize>,
+    /// What of the body has not been taken.
+    pub(crate) body: Range<usize>,
+    pub(crate) has_host: bool,
+}
+
+impl AskedRequest {
+    /// Its method: `GET` if it has none.
+    pub(crate) fn method(&self) -> &[u8] {
+        let method = &self.raw[self.method.clone()];
+        if method.is_empty() { b"GET" } else { method }
+    }
+
+    /// Its target: `/` if it has none.
+    pub(crate) fn target(&self) -> &[u8] {
+        let target = &self.raw[self.target.clone()];
+        if target.is_empty() { b"/" } else { target }
+    }
+
+    /// How long its body is.
+    pub(crate) fn body_bytes(&self) -> u64 {
+        self.body.len() as u64
+    }
+
+    /// Its fields, with those that frame it.
+    pub(crate) fn for_each_field(&self, mut take: impl FnMut(&[u8], &[u8])) {
+        let mut fields = Parts::new(&self.raw, 0..self.raw.len());
+        // It was read before.
+        while let Ok(Some((tag, range))) = fields.next() {
+            if tag == 3
+                && let Some((name, value)) = field(&self.raw, range)
+            {
+                take(&self.raw[name], &self.raw[value]);
+            }
+        }
+        if !self.has_host {
+            take(b"Host", b"localhost");
+        }
+        if !self.body.is_empty() || matches!(self.method(), b"POST" | b"PUT") {
+            take(b"Content-Length", self.body.len().to_string().as_bytes());
+        }
+    }
 }
 
 /// The engine.
@@ -66,7 +113,7 @@ impl Internal {
     pub(super) fn new(request: Rc<RefCell<InternalRequest>>, policy: Arc<Policy>) -> Self {
         let (body_bytes, is_head) = {
             let request = request.borrow();
-            (request.body.len() as u64, request.method == b"HEAD")
+            (request.asked.body_bytes(), request.asked.method() == b"HEAD")
         };
         Self {
             request,
@@ -112,19 +159,21 @@ impl Internal {
         }
         if !std::mem::replace(&mut self.is_told, true) {
             scratch.head.clear();
-            scratch.head.begin(&request.method, &request.target, Version::Http11);
-            request.fields.iter().for_each(|(name, value)| scratch.head.push(name, value));
+            scratch.head.begin(request.asked.method(), request.asked.target(), Version::Http11);
+            request.asked.for_each_field(|name, value| scratch.head.push(name, value));
             return match fault(&scratch.head, &self.policy) {
                 None => step(Event::Request(ID)),
                 Some(cause) => step(Event::Refused(ID, cause.into())),
             };
         }
-        let piece = request.body.split_to(request.body.len().min(PIECE_BYTES));
+        let body = &mut request.asked.body;
+        let piece = body.start..body.end.min(body.start + PIECE_BYTES);
+        body.start = piece.end;
         if piece.is_empty() {
             self.is_body_end_told = true;
             return step(Event::BodyEnd(ID));
         }
-        step(Event::Kept(ID, piece.to_vec()))
+        step(Event::Kept(ID, request.asked.raw[piece].to_vec()))
     }
 
     pub(super) fn refuse(&mut self) -> Event {
@@ -138,7 +187,7 @@ impl Internal {
 
     pub(super) fn take_body(&mut self, max: Option<u64>) -> Result<(), Refusal> {
         if max.is_some_and(|max| self.body_bytes > max) {
-            self.request.borrow_mut().body.clear();
+            self.request.borrow_mut().asked.body = 0..0;
             return Err(Cause::BodyTooLarge.into());
         }
         self.is_body_wanted = true;
@@ -150,21 +199,17 @@ impl Internal {
     }
 
     pub(super) fn respond(&self, response: &Response<'_>) -> Sends {
-        let mut fields = response.fields.clone();
-        let sends = match response.length {
-            _ if response.status.is_bodyless() => Sends::Nothing,
-            BodyLength::Empty | BodyLength::Known(0) => {
-                fields.push_number("Content-Length", 0);
-                Sends::Nothing
-            }
-            BodyLength::Known(length) => {
-                fields.push_number("Content-Length", length);
-                if self.is_head { Sends::Nothing } else { Sends::Exactly(length) }
-            }
-            BodyLength::Unknown if self.is_head => Sends::Nothing,
-            BodyLength::Unknown => Sends::Stream,
+        let (sends, length) = match response.length {
+            _ if response.status.is_bodyless() => (Sends::Nothing, None),
+            BodyLength::Empty | BodyLength::Known(0) => (Sends::Nothing, Some(0)),
+            BodyLength::Known(length) if self.is_head => (Sends::Nothing, Some(length)),
+            BodyLength::Known(length) => (Sends::Exactly(length), Some(length)),
+            BodyLength::Unknown if self.is_head => (Sends::Nothing, None),
+            BodyLength::Unknown => (Sends::Stream, None),
         };
-        self.change(|request| request.head = Some((response.status, fields)));
+        let status = u32::from(response.status.code());
+        let head = encoded_head(status, response.fields, length);
+        self.change(|request| request.head = Some((response.status, head)));
         sends
     }
 

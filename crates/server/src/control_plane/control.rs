@@ -8,11 +8,11 @@ use std::time::Duration;
 use prost::Message;
 use sekisho_config::Level;
 use sekisho_endpoint::control::{
-    ControlRequest, Finding, Listed, Measure, Metrics, Outcome, Session, Sessions, What,
+    ControlRequest, Finding, Listed, Measure, Metrics, Outcome, Session, What,
 };
 use sekisho_endpoint::{
-    Caller, Channel, Code, ControlAccess, Endpoint, Identity, Manner, Request, RequestId, Response,
-    Service, SessionInfo, Work, WriteError, control,
+    Caller, Code, ControlAccess, Endpoint, Identity, Manner, Request, RequestId, Response, Service,
+    SessionInfo, Work, WriteError, control,
 };
 use sekisho_net::native::gate::NOT_AN_OPERATOR;
 use sekisho_net::native::shown_peer;
@@ -22,11 +22,8 @@ use tokio::sync::oneshot;
 
 use super::ServerRequest;
 use super::host::Host;
-use super::worker_registry::millis;
 use super::{memory, metrics, nodes, overview};
 
-/// Sessions are sent in records of about this size.
-const BATCH_BYTES: usize = 16 * 1024;
 /// The shortest pause between two records of metrics.
 const MEASURE_EVERY_MIN: Duration = Duration::from_millis(50);
 
@@ -47,6 +44,10 @@ impl Control {
 }
 
 impl Service for Control {
+    fn schema(&self) -> Option<&str> {
+        Some(control::SCHEMA)
+    }
+
     fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
         Work::later(async move {
             let answer = self.answer(&request, &response).await;
@@ -130,6 +131,10 @@ impl Control {
                 let certificates = self.host.certificates();
                 Ok(control::CertificateList { certificates }.encode_to_vec())
             }
+            What::ListServices(_) => {
+                let services = self.host.list_services().await;
+                Ok(control::ServiceList { services }.encode_to_vec())
+            }
             What::Overview(_) => Ok(overview::gather(&self.host).await.encode_to_vec()),
             What::ListNodes(_) => Ok(nodes::list(&self.host).await?.encode_to_vec()),
             What::DescribeNode(_) => Ok(nodes::describe(&self.host).await.encode_to_vec()),
@@ -169,7 +174,7 @@ impl Control {
         sessions.extend(self.host.native_sessions().await);
         sessions.sort_unstable_by_key(|session| session.id);
         let count = sessions.len() as u64;
-        let sent = send(&channel, sessions).await;
+        let sent = control::send_sessions(&channel, sessions).await;
         response.release_channel(channel);
         check_sent(sent)?;
         Ok(Listed { count, silent_workers })
@@ -295,12 +300,25 @@ impl Host {
         Some((endpoint, info))
     }
 
+    /// The services of the workers, and those of the control socket.
+    async fn list_services(&self) -> Vec<control::ServiceInfo> {
+        let own = self.endpoint().map(|endpoint| control::describe_services(endpoint.services()));
+        let mut services = self.worker_registry.services().await;
+        for own in own.unwrap_or_default() {
+            if services.iter().all(|other| other.number != own.number) {
+                services.push(own);
+            }
+        }
+        services.sort_unstable_by_key(|service| service.number);
+        services
+    }
+
     /// Every native session: of the control socket, and of the workers.
     pub(super) async fn native_sessions(&self) -> Vec<Session> {
         let own = self.endpoint().map(|endpoint| endpoint.list()).unwrap_or_default();
-        let own = own.into_iter().map(|info| shown(info, "control"));
+        let own = own.into_iter().map(|info| Session::of(info, "control"));
         let workers = self.worker_registry.native_sessions().await;
-        own.chain(workers.into_iter().map(|(worker, info)| shown(info, &worker))).collect()
+        own.chain(workers.into_iter().map(|(worker, info)| Session::of(info, &worker))).collect()
     }
 }
 
@@ -320,72 +338,6 @@ pub(super) fn check_sent(sent: Result<(), WriteError>) -> Result<(), Failure> {
         Ok(()) | Err(WriteError::Unwanted) => Ok(()),
         Err(error) => Err((Code::ResourceLimitReached, error.to_string())),
     }
-}
-
-/// Sends sessions, as many in a record as are well put together.
-async fn send(channel: &Channel, sessions: Vec<Session>) -> Result<(), WriteError> {
-    let most = BATCH_BYTES.min(channel.record_bytes_max());
-    let mut batch = Sessions::default();
-    let mut bytes = 0;
-    for session in sessions {
-        // A tag and a length come before each.
-        let more = session.encoded_len() + 8;
-        if bytes + more > most && !batch.sessions.is_empty() {
-            channel.write(&std::mem::take(&mut batch).encode_to_vec()).await?;
-            bytes = 0;
-        }
-        bytes += more;
-        batch.sessions.push(session);
-    }
-    if !batch.sessions.is_empty() {
-        channel.write(&batch.encode_to_vec()).await?;
-    }
-    Ok(())
-}
-
-/// A native session as it is shown.
-fn shown(info: SessionInfo, worker: &str) -> Session {
-    let requests = info.requests.into_iter().map(|request| control::Request {
-        id: number(request.id),
-        handler: request.service_name.unwrap_or_else(|| format!("service {}", request.service)),
-        method: String::new(),
-        target: String::new(),
-        state: request.state.to_string(),
-        age_millis: millis(request.age),
-        cancelled: request.cancelled.map_or("", |cause| cause.tag()).to_owned(),
-        status: 0,
-        ..control::Request::default()
-    });
-    Session {
-        node: String::new(),
-        id: info.id,
-        protocol: NATIVE.to_owned(),
-        peer: shown_peer(&info.peer),
-        label: info.label,
-        application: info.application,
-        admin: info.is_admin,
-        state: info.state.to_string(),
-        asked: match info.asked {
-            None => "",
-            Some(Manner::Graceful) => "graceful",
-            Some(Manner::Forceful) => "forceful",
-        }
-        .to_owned(),
-        age_millis: millis(info.age),
-        deadline: info.deadline.map_or("", |(deadline, _)| deadline.kind.tag()).to_owned(),
-        deadline_millis: info.deadline.map_or(0, |(_, left)| millis(left)),
-        received_bytes: info.received_bytes,
-        sent_bytes: info.sent_bytes,
-        requests_total: info.requests_total,
-        worker: worker.to_owned(),
-        requests: requests.collect(),
-        identity: info.identity.to_string(),
-    }
-}
-
-/// A request's number as it is shown: from 1 on, as HTTP's are.
-const fn number(RequestId(id): RequestId) -> u64 {
-    id + 1
 }
 
 fn done(session: Session) -> Outcome {

@@ -114,6 +114,13 @@ impl WorkerRegistry {
         answers.into_iter().any(|(_, is_here)| is_here)
     }
 
+    /// The services of the first worker that answers: all workers have the same.
+    pub(super) async fn services(&self) -> Vec<control::ServiceInfo> {
+        let list = |answer| WorkerQuery::Native(NativeQuery::Services(answer));
+        let (answers, _) = self.ask(list).await;
+        answers.into_iter().next().map(|(_, services)| services).unwrap_or_default()
+    }
+
     /// Hands a call to one of the serving workers, in turn; returns whether there is one.
     pub(super) fn call(&self, call: RemoteCall) -> bool {
         let workers = self.workers.borrow();

@@ -263,6 +263,7 @@ fn control_may_be_read_only() {
         &["reload"],
         &["stop"],
         &["drain"],
+        &["--node", "other", "reload"],
     ];
     for command in changes {
         let refused = as_token("monitor", command);

@@ -304,3 +304,33 @@ fn a_session_through_shared_memory_is_one_like_the_others() {
     assert!(ctl_ok(&server, &["session", "shutdown", "--graceful", "through memory"]).len() < 1000);
     eventually("its end", LONG, || !ctl_ok(&server, &["sessions"]).contains("through memory"));
 }
+
+#[test]
+fn services_are_listed_and_called_by_name() {
+    // E9, E10
+    let server = site();
+    let list = ctl_ok(&server, &["services"]);
+    for name in ["control", "http", "echo"] {
+        assert!(list.contains(name), "{list}");
+    }
+    let schema = ctl_ok(&server, &["services", "control"]);
+    assert!(schema.contains("message ControlRequest"), "{schema}");
+    let all: serde_json::Value =
+        serde_json::from_str(&ctl_ok(&server, &["services", "--json"])).expect("JSON");
+    assert_eq!(all["services"][0]["name"], "control");
+    assert_eq!(ctl(&server, &["services", "nobody"]).code(), 1);
+    let mut client = native(&server, "s", "by name");
+    let request = sekisho_endpoint::NewRequest::to_name("echo").body(b"hello");
+    assert_eq!(client.call_with(&request).expect("an answer"), b"hello");
+    // A body that goes on, to a service of the server.
+    let ticket = client.start(&request.with_upload()).expect("made");
+    client.send(&ticket, b" and more").expect("sent");
+    client.finish(&ticket);
+    assert_eq!(client.answer(ticket).expect("an answer"), b"hello and more");
+    // A deadline, at a program that sleeps.
+    let body = get("/cgi-bin/slow").encode_to_vec();
+    let late = sekisho_endpoint::NewRequest::to_name("http").body(&body);
+    let late = late.timeout(std::time::Duration::from_millis(50));
+    let error = client.call_with(&late).expect_err("too late");
+    assert_eq!(error.code(), Some(Code::DeadlineExceeded));
+}

@@ -238,7 +238,7 @@ fn greedy_session(address: SocketAddr, bodies: &[Vec<u8>]) -> TcpStream {
     let mut wire = Vec::new();
     message::write(&mut wire, Kind::Hello, 0, &Hello { major, minor, ..Hello::default() });
     for (slot, body) in (1..).zip(bodies) {
-        let head = Head { length: 0, kind: Kind::Request, slot, word: http::NUMBER };
+        let head = Head { word: http::NUMBER, ..Head::of_slot(Kind::Request, slot) };
         frame::write(&mut wire, head, body);
     }
     let mut stream = TcpStream::connect(address).expect("it listens");

@@ -47,6 +47,7 @@ const CONFIG: &str = "worker_processes 2;
             location /block/ { service block; }
             location /patient/ { service patient; }
             location /sum/ { service sum; client_max_body_size 64m; }
+            location /slow/ { service slow; }
             location /whoami/ { service whoami; }
             location /guarded/ { service guarded; }
             location /as-user/ {
@@ -232,6 +233,26 @@ fn http_alone(server: &Server, _: &dyn Way) {
     eventually("the log", LONG, || server.log("access.log").contains("POST /kv/"));
 }
 
+/// E4: a connection whose requests keep a service busy lets others have their turn after a while. Both wait when the only
+/// worker comes back to them, the busy one first.
+fn turns_of_http(_: &Server, _: &dyn Way) {
+    const PIPELINED: usize = 100;
+    let server = serve(&CONFIG.replace("worker_processes 2", "worker_processes 1"));
+    let (mut holds, mut busy, mut other) = (server.connect(), server.connect(), server.connect());
+    for client in [&mut holds, &mut busy, &mut other] {
+        assert_eq!(client.get("/whoami/").status, 200);
+    }
+    holds.send("POST /slow/ HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n300");
+    busy.send("GET /slow/ HTTP/1.1\r\nHost: x\r\n\r\n".repeat(PIPELINED));
+    other.send("GET /slow/ HTTP/1.1\r\nHost: x\r\n\r\n");
+    let before: usize = other.read_response().text().parse().expect("a number");
+    assert!(before < PIPELINED / 2, "{before} calls of another came first");
+    for _ in 0..PIPELINED {
+        assert_eq!(busy.read_response().status, 200);
+    }
+    assert_eq!(holds.read_response().status, 200);
+}
+
 /// A stock gRPC client, from the Python package index: unary calls, server streams, statuses, deadlines and cancel.
 fn grpc(server: &Server, _: &dyn Way) {
     let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/grpcio");
@@ -275,6 +296,16 @@ const ROWS: [Row; 10] = [
     ("calls_of_an_identity_count_together", limits),
 ];
 
+/// This program as a server.
+fn serve(config: &str) -> Server {
+    let own = std::env::current_exe().expect("this program");
+    let tree = Tree::new();
+    authority::authority(&tree, "ours", "client");
+    // A password that is known at once, and one that takes its time.
+    tree.file("users", format!("ann:{{PLAIN}}correct horse\nbob:{BOB_HASH}\n"));
+    Server::start_in(tree, own.to_str().expect("a path"), config)
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.iter().any(|word| word == "-c") {
@@ -287,6 +318,7 @@ fn main() -> ExitCode {
         all.extend(ways.iter().map(|way| (format!("{name} over {}", way.name()), *way, row)));
     }
     all.push(("what_only_http_has".to_owned(), &Http1, http_alone));
+    all.push(("services_do_not_take_the_turns_of_others".to_owned(), &Http1, turns_of_http));
     all.push(("a_stock_grpc_client".to_owned(), &Http2, grpc));
     all.retain(|(name, ..)| filter.is_none_or(|filter| name.contains(filter.as_str())));
     if arguments.iter().any(|word| word == "--list") {
@@ -295,12 +327,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    let own = std::env::current_exe().expect("this program");
-    let tree = Tree::new();
-    authority::authority(&tree, "ours", "client");
-    // A password that is known at once, and one that takes its time.
-    tree.file("users", format!("ann:{{PLAIN}}correct horse\nbob:{BOB_HASH}\n"));
-    let server = Server::start_in(tree, own.to_str().expect("a path"), CONFIG);
+    let server = serve(CONFIG);
     let mut failures = 0;
     for (name, way, row) in &all {
         let outcome = catch_unwind(AssertUnwindSafe(|| row(&server, *way)));

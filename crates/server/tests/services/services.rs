@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ pub(crate) const PATIENT: u32 = 1005;
 pub(crate) const SUM: u32 = 1006;
 pub(crate) const WHOAMI: u32 = 1007;
 pub(crate) const GUARDED: u32 = 1008;
+pub(crate) const SLOW: u32 = 1009;
 
 type Store = Arc<Mutex<BTreeMap<String, String>>>;
 
@@ -39,6 +41,7 @@ fn services(store: &Store) -> Services {
     let patient = service_fn(move |request, response| patient(Arc::clone(&own), request, response));
     add(PATIENT, "patient", patient);
     add(SUM, "sum", Rc::new(Sum));
+    add(SLOW, "slow", service_fn(slow));
     for (number, name) in [(WHOAMI, "whoami"), (GUARDED, "guarded")] {
         add(number, name, service_fn(whoami));
     }
@@ -80,6 +83,18 @@ async fn kv(store: Store, request: Request, response: Response) {
         }
         _ => response.error(Code::InvalidRequest, "get, put or scan is wanted"),
     };
+}
+
+/// How often `slow` was called in this process.
+static SLOW_CALLS: AtomicU32 = AtomicU32::new(0);
+
+/// Keeps its thread busy for so many milliseconds, or one, as no service should; says how often it was called before.
+async fn slow(request: Request, response: Response) {
+    let millis = String::from_utf8_lossy(request.body()).parse().unwrap_or(1);
+    let length = rustix::time::Timespec { tv_sec: 0, tv_nsec: millis * 1_000_000 };
+    let _ = rustix::thread::nanosleep(&length);
+    let before = SLOW_CALLS.fetch_add(1, Ordering::Relaxed);
+    let _ = response.body(before.to_string().as_bytes());
 }
 
 /// Who calls.

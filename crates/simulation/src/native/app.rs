@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use sekisho_lifecycle::{Engine, Moment, Stage};
 use sekisho_native::client::RequestError;
-use sekisho_native::message::Hello;
+use sekisho_native::message::{Hello, RequestOptions};
+use sekisho_native::server::Written;
 use sekisho_native::{Client, ClientEvent, Code, Policy, Scratch, Violation};
 
 use std::sync::Arc;
@@ -32,6 +33,10 @@ struct Asked {
     is_released: bool,
     is_drained: bool,
     is_cancelled: bool,
+    /// The parts of its body that were sent, when the next one is, and whether it is not ended.
+    parts: usize,
+    next_part_at: Moment,
+    is_body_open: bool,
 }
 
 /// A client.
@@ -90,7 +95,12 @@ impl App {
 
     /// Says hello.
     pub(super) fn connect(&mut self, sim: &Sim) {
-        let hello = Hello { major: 1, label: "world".into(), ..Hello::default() };
+        let hello = Hello {
+            major: 1,
+            minor: self.planned.minor,
+            label: "world".into(),
+            ..Hello::default()
+        };
         // Clients have no deadlines of their own: what they are owed is looked at in the end.
         let policy = Policy {
             handshake_timeout: None,
@@ -125,6 +135,7 @@ impl App {
         }
         self.read(link, stats, sim);
         self.ask(sim);
+        self.upload(sim);
         self.act(server_session, sim);
         self.take(sim);
         self.send(link, sim);
@@ -200,7 +211,12 @@ impl App {
         sim.say(|| format!("client {index}: {event:?}"));
         match event {
             ClientEvent::Welcome(_) => self.is_welcome = true,
-            ClientEvent::Piece(_) | ClientEvent::Extended { .. } => {}
+            ClientEvent::Piece(_)
+            | ClientEvent::Extended { .. }
+            // Those that wait for credit look again in this turn.
+            | ClientEvent::DataMoved { .. }
+            | ClientEvent::DataStopped { .. }
+            | ClientEvent::Pong(_) => {}
             ClientEvent::Discarded => self.pieces.clear(),
             ClientEvent::Result { slot, .. } => {
                 let body = std::mem::take(&mut self.pieces);
@@ -211,12 +227,12 @@ impl App {
                 stats.answers += 1;
                 self.answered(slot, Err(code), sim);
             }
-            ClientEvent::Acquired { slot } => {
+            ClientEvent::Acquired { slot, .. } => {
                 if let Some(at) = self.in_slot(slot, sim) {
                     self.asked[at].is_acquired = true;
                 }
             }
-            ClientEvent::Released { slot } => {
+            ClientEvent::Released { slot, .. } => {
                 if let Some(at) = self.in_slot(slot, sim) {
                     self.asked[at].is_released = true;
                     self.drain_if_taken(at, sim);
@@ -267,6 +283,7 @@ impl App {
         let index = self.index;
         sim.demand(is_first, || format!("client {index}: a second answer to request {at}"));
         self.asked[at].answer = Some(answer);
+        self.asked[at].is_body_open = false;
         self.free(at);
     }
 
@@ -288,7 +305,9 @@ impl App {
             let at = self.next_ask;
             let mut body = (at as u64).to_le_bytes().to_vec();
             body.resize(ask.bytes, at as u8);
-            match client.request(7, &body, &mut self.out, sim.now) {
+            let body_follows = ask.upload.is_some() && self.planned.minor > 0;
+            let options = RequestOptions { body_follows, ..RequestOptions::default() };
+            match client.request_with(7, &body, &options, &mut self.out, sim.now) {
                 Ok(slot) => {
                     sim.say(|| {
                         format!(
@@ -299,11 +318,48 @@ impl App {
                     let is_used = self.asked.iter().any(|asked| asked.slot == Some(slot));
                     sim.demand(!is_used, || format!("slot {slot} is given twice"));
                     self.asked[at].slot = Some(slot);
+                    self.asked[at].is_body_open = body_follows;
                     self.next_ask += 1;
                 }
                 Err(RequestError::TooMany | RequestError::NotOpen) => return,
                 Err(error) => {
                     return sim.violate(|| format!("request {at} cannot be made: {error:?}"));
+                }
+            }
+        }
+    }
+
+    /// Sends what may be sent of bodies that go on.
+    fn upload(&mut self, sim: &mut Sim) {
+        let Some(client) = self.client.as_mut().filter(|client| client.stage() == Stage::Open)
+        else {
+            return;
+        };
+        for (at, asked) in self.asked.iter_mut().enumerate() {
+            let Some((count, bytes, gap)) = self.planned.asks[at].upload else { continue };
+            while asked.is_body_open
+                && let Some(slot) = asked.slot
+            {
+                if asked.parts == count {
+                    asked.is_body_open = false;
+                    client.end_data(slot, &mut self.out, sim.now);
+                    break;
+                }
+                if !asked.next_part_at.is_due(sim.now) {
+                    sim.wake(Actor::Client(self.index), asked.next_part_at);
+                    break;
+                }
+                let part = record(at, asked.parts, bytes);
+                match client.data(slot, &part, &mut self.out, sim.now) {
+                    Ok(Written::Sent) => {
+                        asked.parts += 1;
+                        asked.next_part_at = sim.now + gap;
+                    }
+                    // Credit will come.
+                    Ok(Written::Full) => break,
+                    Err(error) => {
+                        return sim.violate(|| format!("a part cannot be sent: {error:?}"));
+                    }
                 }
             }
         }
@@ -322,7 +378,7 @@ impl App {
                         self.asked.get_mut(at).filter(|asked| asked.answer.is_none())
                         && let Some(slot) = asked.slot
                     {
-                        asked.is_cancelled = true;
+                        (asked.is_cancelled, asked.is_body_open) = (true, false);
                         client.cancel(slot, &mut self.out, sim.now);
                     }
                 }
@@ -356,7 +412,7 @@ impl App {
                 self.next_take_at = sim.now + self.planned.takes;
                 let Some(bytes) = self.asked[at].untaken.pop_front() else { break };
                 if let (Some(client), Some(slot)) = (&mut self.client, self.asked[at].slot) {
-                    client.taken(slot, bytes, &mut self.out, sim.now);
+                    client.taken(slot, 0, bytes, &mut self.out, sim.now);
                 }
                 self.drain_if_taken(at, sim);
             }

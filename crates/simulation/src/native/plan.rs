@@ -30,6 +30,8 @@ pub(super) struct Plan {
 /// A client.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedClient {
+    /// The minor version that it speaks.
+    pub(super) minor: u32,
     /// When it connects.
     pub(super) comes: Moment,
     /// What it asks for.
@@ -74,6 +76,9 @@ pub(super) struct PlannedCall {
     pub(super) at: Moment,
     /// The length of its body.
     pub(super) bytes: usize,
+    /// How many parts of its body follow, how long they are, and how long the client waits between them; only where it
+    /// speaks 1.1.
+    pub(super) upload: Option<(usize, usize, Duration)>,
     /// What the service does.
     pub(super) script: Script,
 }
@@ -131,6 +136,7 @@ impl Plan {
             session_timeout,
             session_extension_max: own.millis(1..=20_000),
             drain_timeout,
+            keepalive_min: Duration::from_secs(1),
             linger_timeout: own.millis(1..=1500),
         };
         let latest = own.pick(&[1000, 8000, 30_000]);
@@ -181,6 +187,7 @@ impl PlannedClient {
             .collect();
         acts.sort_by_key(|(at, _)| *at);
         Self {
+            minor: u32::from(rng.is_one_of(70)),
             comes,
             asks,
             acts,
@@ -216,6 +223,9 @@ impl PlannedCall {
             stays: rng.millis(0..=rng.clone().pick(&[0, 0, 400])),
             heeds: rng.is_one_of(80).then(|| rng.millis(0..=100)),
         };
-        Self { at: comes + rng.millis(0..=span), bytes: rng.size(8..=most), script }
+        let upload = rng.is_one_of(30).then(|| {
+            (rng.pick(&[0, 1, 5, 30]), rng.size(9..=record_max.max(9)), rng.millis(0..=30))
+        });
+        Self { at: comes + rng.millis(0..=span), bytes: rng.size(8..=most), upload, script }
     }
 }

@@ -9,7 +9,7 @@ use sekisho_native::{Event, Scratch, Server};
 
 use super::plan::{Act, Plan, PlannedClient};
 use super::timeline::{Frames, Timeline};
-use super::work::{Done, Work};
+use super::work::{Done, Work, record};
 use super::{Actor, Link, Sim};
 use crate::network::Read;
 use crate::{Fault, RunStats};
@@ -152,7 +152,12 @@ impl ServerSession {
             }
             happened = true;
             self.timeline.took(step.taken, now);
-            if let Some(Event::Piece(range) | Event::Request { body: range, .. }) = &step.event {
+            if let Some(
+                Event::Piece(range)
+                | Event::Request { body: range, .. }
+                | Event::Data { body: range, .. },
+            ) = &step.event
+            {
                 self.pieces.extend_from_slice(&self.input[range.clone()]);
             }
             self.input.drain(..step.taken);
@@ -207,7 +212,37 @@ impl ServerSession {
                 sim.demand(is_new, || format!("request {name} came a second time"));
                 self.works.push(Work::new(id, name, ask.script, now));
             }
-            Event::Refused(_) => self.pieces.clear(),
+            Event::Refused(_) | Event::Discarded => self.pieces.clear(),
+            Event::Data { id, .. } => {
+                let part = std::mem::take(&mut self.pieces);
+                let Some(ask) = self.works.iter().find(|work| work.id == id).map(|work| work.ask)
+                else {
+                    return sim.violate(|| format!("{id} has a body, and no task works on it"));
+                };
+                let before = self.out.out.len();
+                self.server.body_taken(id, part.len(), &mut self.out, now);
+                self.note_output(before, now);
+                let done = self.done.entry(ask).or_default();
+                let count = done.parts;
+                let is_right = part == record(ask, count, part.len());
+                sim.demand(is_right && !done.is_body_complete, || {
+                    format!("part {count} of request {ask} is another")
+                });
+                done.parts += 1;
+            }
+            Event::DataEnded(id) => {
+                let Some(ask) = self.works.iter().find(|work| work.id == id).map(|work| work.ask)
+                else {
+                    return;
+                };
+                let planned = planned.asks.get(ask).and_then(|ask| ask.upload);
+                let done = self.done.entry(ask).or_default();
+                let is_all = planned.is_some_and(|(count, ..)| count == done.parts);
+                let is_first = !std::mem::replace(&mut done.is_body_complete, true);
+                sim.demand(is_all && is_first, || {
+                    format!("the body of request {ask} is complete, and is not: {planned:?}")
+                });
+            }
             Event::Cancelled(id, cause) => {
                 if sim.has(Fault::CancelLost) {
                     return;

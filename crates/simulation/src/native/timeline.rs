@@ -14,6 +14,8 @@ const HEAD_BYTES: usize = 12;
 const BYE: u8 = 3;
 const EXTEND: u8 = 5;
 const REQUEST: u8 = 16;
+/// A part of a body.
+const DATA: u8 = 48;
 /// L14: what a client that drains must take to have all of its time again.
 const DRAIN_BYTES: usize = 16 * 1024;
 /// T6: how long the last output may take, where `send_timeout` is longer or off.
@@ -126,8 +128,8 @@ impl Timeline {
         while let Some((end, kind)) = self.frames.ends.get(self.whole).copied() {
             let start = self.whole.checked_sub(1).map_or(0, |last| self.frames.ends[last].0);
             let is_whole = before < end && end <= self.taken;
-            let is_bulk_moved =
-                kind == REQUEST && before.max(start + HEAD_BYTES) < self.taken.min(end);
+            let is_bulk_moved = matches!(kind, REQUEST | DATA)
+                && before.max(start + HEAD_BYTES) < self.taken.min(end);
             if has_life && (is_whole || is_bulk_moved) {
                 self.lives(now);
             }

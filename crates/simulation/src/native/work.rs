@@ -35,6 +35,9 @@ enum Step {
 /// What became of a request on the server's side.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Done {
+    /// The parts of its body that came after it, and whether they are all.
+    pub(super) parts: usize,
+    pub(super) is_body_complete: bool,
     /// Its one answer.
     pub(super) answer: Option<Result<Vec<u8>, Code>>,
     /// How many records were put on their way.
@@ -158,7 +161,7 @@ impl Work {
         }
         let before = out.out.len();
         let record = record(self.ask, at, bytes);
-        match server.write(self.id, &record, out, now) {
+        match server.write(self.id, 0, &record, out, now) {
             Ok(Written::Sent) => {
                 done.records += 1;
                 if sim.has(Fault::RecordTwice) {
@@ -175,11 +178,7 @@ impl Work {
                 let slot =
                     server.lanes().iter().find(|lane| lane.id == self.id).map(|lane| lane.slot);
                 if let Some(slot) = slot {
-                    frame::write(
-                        &mut out.out,
-                        Head { length: 0, kind: Kind::Record, slot, word: 0 },
-                        &record,
-                    );
+                    frame::write(&mut out.out, Head::of_slot(Kind::Record, slot), &record);
                 }
                 self.go(Step::Write(at + 1), now + gap);
             }
