@@ -9,9 +9,9 @@ mod body;
 mod deadlines;
 mod due;
 mod receive;
+mod slots;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use sekisho_lifecycle::{
 
 pub use answer::{AcquireError, AnswerError, WriteError, Written};
 
+use self::slots::BySlot;
 use crate::channel::Purse;
 use crate::code::Code;
 use crate::event::{Event, Scratch};
@@ -88,11 +89,11 @@ pub struct Server {
     stay: Stay,
     lanes: RequestTable<Lane>,
     /// The slots in use.
-    slots: HashMap<u16, RequestId, BuildHasherDefault<SlotHasher>>,
+    slots: BySlot<RequestId>,
     /// What the client said about its next request.
     options: Option<(u16, message::RequestOptions)>,
     /// The bodies that are not complete, by slot: also of requests that are over, until their client knows.
-    bodies: HashMap<u16, body::Inbound, BuildHasherDefault<SlotHasher>>,
+    bodies: BySlot<body::Inbound>,
     /// The channels that requests have besides their first, as long as the client reads them.
     side_channels: HashMap<(RequestId, u8), Purse>,
     /// Until when callers wait, the first first; and the requests whose callers waited long enough.
@@ -130,27 +131,6 @@ pub struct Server {
     linger_at: Option<Moment>,
 }
 
-/// Hashes slots: of so few numbers no two fall together by a client's choice more often than by chance.
-#[derive(Clone, Copy, Debug, Default)]
-struct SlotHasher(u64);
-
-impl Hasher for SlotHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 << 8) | u64::from(*byte);
-        }
-        self.0 = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write_u16(&mut self, slot: u16) {
-        self.0 = u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// How much of the drain timeout a client has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct DrainTime {
@@ -185,9 +165,9 @@ impl Server {
             reader: Reader::default(),
             stay: Stay::new(policy.requests_max),
             lanes: RequestTable::new(),
-            slots: HashMap::default(),
+            slots: BySlot::default(),
             options: None,
-            bodies: HashMap::default(),
+            bodies: BySlot::default(),
             side_channels: HashMap::new(),
             request_deadlines: BTreeSet::new(),
             overdue: Vec::new(),
