@@ -138,6 +138,7 @@ impl Contexts {
         Self(bits)
     }
 
+    /// These and those.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

@@ -12,9 +12,10 @@ mod tls;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use checks::misplaced;
+
 use crate::charset::charset_map;
 use crate::directive::rewrite::assigned_name;
-use crate::directive::storage::{Chosen, StorageParts};
 use crate::directive::{self, Body, Context, Row, Status, cache, health, limits, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
@@ -56,7 +57,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         named_uses: Vec::new(),
         warned: HashSet::new(),
         issuer: AcmeIssuer::default(),
-        storage: StorageParts::default(),
+        storage: directive::storage::StorageParts::default(),
         storages: Vec::new(),
     };
     let mut walk = Walk {
@@ -110,11 +111,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     http.charsets = scope.charsets;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
-    let objects = |(_, chosen): (String, Chosen)| match chosen {
-        Chosen::Objects(storage) => Some(storage),
-        Chosen::Folder(_) => None,
-    };
-    http.storages = scope.storages.into_iter().filter_map(objects).collect();
+    http.storages = storage::objects(scope.storages);
     http.names = scope.names;
     let with_programs = http.locations.iter_mut().filter_map(|it| it.settings.cgi.as_mut());
     if let [only] = &mut with_programs.collect::<Vec<_>>()[..] {
@@ -367,13 +364,9 @@ impl Walk<'_> {
                 self.not_built(row, span);
                 return None;
             }
-            let message = format!("\"{name}\" directive is not allowed here");
-            let contexts =
-                rows.iter().fold(first.contexts, |all, row| all.and(row.contexts)).names();
-            let where_it_may = format!("allowed in: {contexts}; this is: {}", level.context.name());
-            self.scope
-                .reports
-                .push(Report::error(self.scope.files, span, message).note(where_it_may));
+            let all = rows.iter().fold(first.contexts, |all, row| all.and(row.contexts));
+            let (message, places) = misplaced(&name, all, level.context);
+            self.scope.reports.push(Report::error(self.scope.files, span, message).note(places));
             return None;
         };
         if row.status == Status::NotBuilt {

@@ -32,31 +32,32 @@ pub use sekisho_storage::Credentials;
 
 /// Reads the keys of every `storage`; an error says which cannot be had. It has nothing of a key in it.
 pub fn credentials(storages: &[Arc<Storage>]) -> Result<Vec<Option<Arc<Credentials>>>, String> {
-    let one = |storage: &Arc<Storage>| {
-        let why = |what: String| format!("credentials of storage \"{}\": {what}", storage.name);
-        let variable = |name: &str| std::env::var(name).ok();
-        match &storage.credentials {
-            CredentialSource::None => Ok(None),
-            CredentialSource::Environment => {
-                let found = Credentials::new(
-                    variable("AWS_ACCESS_KEY_ID"),
-                    variable("AWS_SECRET_ACCESS_KEY"),
-                    variable("AWS_SESSION_TOKEN"),
-                );
-                let missing = "AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY is not set";
-                found.map(|found| Some(Arc::new(found))).ok_or_else(|| why(missing.to_owned()))
-            }
-            CredentialSource::File(path) => {
-                let shown = path.display();
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| why(format!("{shown} cannot be read: {error}")))?;
-                let read = Credentials::parse(&text);
-                read.map(|read| Some(Arc::new(read)))
-                    .map_err(|wrong| why(format!("{shown} {wrong}")))
-            }
+    storages.iter().map(|storage| credentials_of(storage)).collect()
+}
+
+/// Reads the keys of one.
+pub fn credentials_of(storage: &Storage) -> Result<Option<Arc<Credentials>>, String> {
+    let why = |what: String| format!("credentials of storage \"{}\": {what}", storage.name);
+    let variable = |name: &str| std::env::var(name).ok();
+    let found = match &storage.credentials {
+        CredentialSource::None => return Ok(None),
+        CredentialSource::Environment => {
+            let found = Credentials::new(
+                variable("AWS_ACCESS_KEY_ID"),
+                variable("AWS_SECRET_ACCESS_KEY"),
+                variable("AWS_SESSION_TOKEN"),
+            );
+            let missing = "AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY is not set";
+            found.ok_or_else(|| why(missing.to_owned()))?
+        }
+        CredentialSource::File(path) => {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| why(format!("{shown} cannot be read: {error}")))?;
+            Credentials::parse(&text).map_err(|wrong| why(format!("{shown} {wrong}")))?
         }
     };
-    storages.iter().map(one).collect()
+    Ok(Some(Arc::new(found)))
 }
 
 /// One `storage`, for the requests of one client.
@@ -99,9 +100,10 @@ impl Client {
         self.storage.place.key(file.get(root_bytes..).unwrap_or_default())
     }
 
-    /// What an object is called in the cache.
+    /// What an object is called in the cache: it is the same for all servers, and another one in another bucket.
     fn cache_key(&self, key: &[u8]) -> Vec<u8> {
-        [b"storage:", self.storage.name.as_bytes(), b"/", key].concat()
+        let place = &self.storage.place;
+        [b"s3://", place.host.as_bytes(), b"/", place.bucket.as_bytes(), b"/", key].concat()
     }
 
     /// Signs a request and begins to send it.

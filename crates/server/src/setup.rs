@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sekisho_config::parse::Tree;
-use sekisho_config::{Config, Memory, Options, Outcome, Source};
+use sekisho_config::{Config, CredentialSource, Memory, Options, Outcome, Source};
 use sekisho_net::site::OpenError;
 
 use crate::cli::Flags;
@@ -91,6 +91,7 @@ impl Plan {
         check_tls(&mut outcome);
         check_identities(&mut outcome);
         check_databases(&mut outcome);
+        check_storages(&mut outcome);
         outcome.tree = Tree::default();
         outcome
     }
@@ -187,6 +188,24 @@ fn check_databases(outcome: &mut Outcome) {
         if let OpenError::Database(path, _) = &problem {
             outcome.refuse_for(&["geoip2"], path, problem.to_string());
         }
+    }
+}
+
+/// Reads the keys of each `storage`.
+fn check_storages(outcome: &mut Outcome) {
+    let storages = outcome.config.iter().flat_map(|config| config.http.storages.clone());
+    let problems: Vec<(PathBuf, String)> = storages
+        .filter_map(|storage| {
+            let problem = sekisho_handler::storage::credentials_of(&storage).err()?;
+            let place = match &storage.credentials {
+                CredentialSource::File(path) => path.clone(),
+                CredentialSource::Environment | CredentialSource::None => PathBuf::from("env"),
+            };
+            Some((place, problem))
+        })
+        .collect();
+    for (place, problem) in problems {
+        outcome.refuse_for(&["credentials"], &place, problem);
     }
 }
 

@@ -284,4 +284,25 @@ mod tests {
         assert_eq!(copied(bad).expect_err("an error").answer(), Status::BAD_GATEWAY);
         assert!(copied(b"").is_err());
     }
+
+    proptest::proptest! {
+        /// Whatever a store says, it is read or it is not.
+        #[test]
+        fn no_answer_harms(
+            pieces in proptest::collection::vec(0..16_usize, 0..40),
+            noise in proptest::collection::vec(proptest::num::u8::ANY, 0..20),
+        ) {
+            const WORDS: [&str; 16] = [
+                "<ListBucketResult>", "</ListBucketResult>", "<Contents>", "</Contents>", "<Key>", "</Key>",
+                "<Size>", "</Size>", "99999999999999999999", "<LastModified>", "</LastModified>",
+                "2009-13-99T99:99:99", "&amp;", "&#xd800;", "<ListPartsResult>", "<Error><Code>",
+            ];
+            let mut body: Vec<u8> = pieces.iter().flat_map(|at| WORDS[*at].bytes()).collect();
+            body.extend_from_slice(&noise);
+            let _ = (list_page(&body), uploads(&body), parts(&body), upload_id(&body), copied(&body));
+            let refusal = Refusal::new(500, &body);
+            proptest::prop_assert!(refusal.answer().code() >= 400);
+            proptest::prop_assert!(!refusal.message.contains('\n'));
+        }
+    }
 }

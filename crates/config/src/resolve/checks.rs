@@ -1,9 +1,10 @@
-//! `health_check`: whose servers are checked, and whether they can be.
+//! What is checked beside a directive itself: `health_check` (whose servers, and whether they can be), and where a directive
+//! may stand.
 
 use std::sync::Arc;
 
 use super::Walk;
-use crate::directive::health;
+use crate::directive::{Context, Contexts, health};
 use crate::level::Level;
 use crate::model::{Family, HealthCheck, PassTo};
 use crate::report::{Report, did_you_mean};
@@ -54,4 +55,11 @@ impl Walk<'_> {
             forward: Arc::clone(&level.forwards[Family::Proxy as usize]),
         });
     }
+}
+
+/// What is said of a directive that may not stand in this context.
+pub(super) fn misplaced(name: &str, allowed: Contexts, context: Context) -> (String, String) {
+    let message = format!("\"{name}\" directive is not allowed here");
+    let note = format!("allowed in: {}; this is: {}", allowed.names(), context.name());
+    (message, note)
 }

@@ -1,12 +1,16 @@
 //! `storage` blocks, and what cannot be done where one is the root.
 
+use std::sync::Arc;
+
 use sekisho_http::Coding;
 
 use super::Walk;
 use crate::directive::Context;
-use crate::directive::storage::StorageParts;
+use crate::directive::storage::{Chosen, StorageParts};
 use crate::level::Level;
-use crate::model::{Archives, Branch, Condition, LocationMatch, Neighbour, Part, Step, Variable};
+use crate::model::{
+    Archives, Branch, Condition, LocationMatch, Neighbour, Part, Step, Storage, Variable,
+};
 use crate::parse::Node;
 
 impl Walk<'_> {
@@ -56,6 +60,15 @@ impl Walk<'_> {
             self.scope.reports.push(report);
         }
     }
+}
+
+/// Those that are object storage.
+pub(super) fn objects(all: Vec<(String, Chosen)>) -> Vec<Arc<Storage>> {
+    let object = |(_, chosen): (String, Chosen)| match chosen {
+        Chosen::Objects(storage) => Some(storage),
+        Chosen::Folder(_) => None,
+    };
+    all.into_iter().filter_map(object).collect()
 }
 
 /// Whether a step asks for a file below the root, which only a store could say.

@@ -15,6 +15,8 @@ pub(super) enum Command {
     /// Delete entries, and say how many there were
     Purge {
         /// What `proxy_cache_key` came to, with all variants of it; every entry where it is not said
+        // `--key` is the key of a certificate, for every command.
+        #[arg(id = "entry_key", value_name = "KEY")]
         key: Option<String>,
         /// The cache (`keys_zone`); every cache where it is not said
         #[arg(long, value_name = "NAME")]
