@@ -62,7 +62,7 @@ fn start() -> Server {
         "location /pub/ { autoindex on; autoindex_exact_size off; autoindex_archive zip; }
          location /box/ {
              autoindex on; autoindex_exact_size off; client_max_body_size 1m;
-             dav_methods PUT DELETE MKCOL;
+             dav_methods PUT DELETE MKCOL; upload_delete_directories off;
          }
          location /all/ {
              autoindex on; dav_methods PUT DELETE MKCOL MOVE; upload_delete_directories recursive;
