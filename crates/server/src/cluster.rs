@@ -17,7 +17,7 @@ use sekisho_endpoint::Code;
 use sekisho_endpoint::control::NodeList;
 use sekisho_net::Site;
 use sekisho_net::worker::Shared;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{Sender, UnboundedReceiver};
 use tokio::sync::{oneshot, watch};
 
 use crate::{Problem, background};
@@ -41,7 +41,7 @@ pub(crate) enum Question {
         /// The request.
         body: Vec<u8>,
         /// Where records and the answer go.
-        parts: UnboundedSender<Part>,
+        parts: Sender<Part>,
     },
 }
 

@@ -12,7 +12,7 @@ pub(super) const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);
 /// A node that was not heard of for so long is forgotten: an operator has looked by then.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
 /// More names than this are no cluster of ours.
-const PEERS_MAX: usize = 10_000;
+pub(super) const PEERS_MAX: usize = 10_000;
 
 /// Who was heard of, and when.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Peers {
         self.heard.retain(|_, at| now.since(*at) < FORGET_AFTER);
         if of.is_leaving {
             self.heard.remove(&of.node);
-        } else if self.heard.len() < PEERS_MAX {
+        } else if self.heard.len() < PEERS_MAX || self.heard.contains_key(&of.node) {
             self.heard.insert(of.node.clone(), now);
         }
     }

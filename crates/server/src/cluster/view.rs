@@ -11,7 +11,7 @@ use sekisho_endpoint::control::{self, ControlRequest, NodeInfo, NodeList, What};
 use sekisho_endpoint::remote::{RemoteCall, Returned};
 use sekisho_endpoint::{Caller, Code, ControlAccess, Identity, Peer};
 use sekisho_lifecycle::Moment;
-use sekisho_nats::{Message, Operation};
+use sekisho_nats::{Message, Operation, is_token};
 use sekisho_net::{Clock, Site};
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch};
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::connection::Connection;
 use super::message::{Announcement, Content, Description, Failure, Reply, Request};
-use super::peers::{ANNOUNCE_EVERY, Peers};
+use super::peers::{ANNOUNCE_EVERY, PEERS_MAX, Peers};
 use super::{Answer, Membership, Part, Question, Setting};
 
 /// How long nodes have to describe themselves.
@@ -88,7 +88,7 @@ fn refuse(question: Question, why: &str) {
     // An asker that has gone needs no answer.
     match question {
         Question::Nodes(asker) => _ = asker.send(Err(error)),
-        Question::Control { parts, .. } => _ = parts.send(Part::Answer(Err(error))),
+        Question::Control { parts, .. } => _ = parts.try_send(Part::Answer(Err(error))),
     }
 }
 
@@ -104,7 +104,7 @@ enum Pending {
     },
     Control {
         node: String,
-        parts: UnboundedSender<Part>,
+        parts: Sender<Part>,
         next: u64,
     },
 }
@@ -328,7 +328,7 @@ impl View {
             Pending::Control { node, parts, .. } => {
                 let silent = format!("node \"{node}\" did not answer in time");
                 let text = why.map_or(silent, str::to_owned);
-                let _ = parts.send(Part::Answer(Err((Code::ServiceUnavailable, text))));
+                let _ = parts.try_send(Part::Answer(Err((Code::ServiceUnavailable, text))));
             }
         }
     }
@@ -366,6 +366,13 @@ impl View {
                 let asker = format!("{asker} at node {}", self.membership.node);
                 let subject = format!("sekisho.{cluster}.node.{node}");
                 let body = Request { asker, body }.encode_to_vec();
+                let bytes_max = self.connection.as_ref().map_or(0, |of| of.payload_bytes_max);
+                if body.len() > bytes_max {
+                    let text = format!("the request is longer than NATS takes ({bytes_max} bytes)");
+                    let error = (Code::ResourceLimitReached, text);
+                    let _ = parts.try_send(Part::Answer(Err(error)));
+                    return;
+                }
                 sekisho_nats::publish(out, &subject, Some(&inbox), &body);
                 (now + ANSWER_LIMIT, Pending::Control { node, parts, next: 0 })
             }
@@ -400,7 +407,8 @@ impl View {
     }
 
     fn hear(&mut self, message: &Message, out: &mut Vec<u8>) {
-        let Ok(of) = Announcement::decode(&*message.payload) else { return };
+        let of = Announcement::decode(&*message.payload).ok();
+        let Some(of) = of.filter(|of| is_token(of.node.as_bytes())) else { return };
         let now = self.clock.now();
         let is_own = of.node == self.membership.node;
         if is_own && of.instance != self.instance {
@@ -422,6 +430,9 @@ impl View {
 
     /// What this node is, for one that asks.
     fn describe(&mut self, reply: String) {
+        if self.tasks.len() >= REQUESTS_MAX {
+            return;
+        }
         let body = ControlRequest::from(What::DescribeNode(control::DescribeNode {}));
         let Some(mut returned) = self.call(Identity::Anonymous, body.encode_to_vec()) else {
             return;
@@ -479,7 +490,10 @@ impl View {
         let is_over = match pending {
             Pending::Nodes { found, awaited, .. } => {
                 let node = Description::decode(&*message.payload).ok().and_then(|of| of.node);
-                if let Some(node) = node {
+                let is_good = |node: &NodeInfo| is_token(node.name.as_bytes());
+                if let Some(node) = node.filter(is_good)
+                    && found.len() < PEERS_MAX
+                {
                     awaited.remove(&node.name);
                     found.push(node);
                 }
@@ -491,8 +505,8 @@ impl View {
                 *due = now + ANSWER_LIMIT;
                 let part = part_of(message, node, next);
                 let is_last = matches!(part, Part::Answer(_));
-                // An asker that has gone wants no more.
-                parts.send(part).is_err() || is_last
+                // An asker that has gone wants no more, and one that does not read gets no more.
+                parts.try_send(part).is_err() || is_last
             }
         };
         if is_over && let Some((_, pending @ Pending::Nodes { .. })) = self.pending.remove(&number)
@@ -591,9 +605,10 @@ fn part_of(message: &Message, node: &str, next: &mut u64) -> Part {
     let Ok(Reply { number, content: Some(content) }) = Reply::decode(&*message.payload) else {
         return failed(format!("the answer of node \"{node}\" is not understood"));
     };
-    if number != std::mem::replace(next, number + 1) {
+    if number != *next {
         return failed(format!("a part of the answer of node \"{node}\" was lost"));
     }
+    *next += 1;
     match content {
         Content::Record(record) => Part::Record(record),
         Content::Result(body) => Part::Answer(Ok(body)),
@@ -609,4 +624,32 @@ fn random() -> String {
     // Fails only where there is no randomness at all; then nothing works.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     format!("{:032x}", u128::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_an_answer_come_in_their_order_or_the_answer_has_failed() {
+        let record = |number| {
+            let content = Some(Content::Record(vec![7]));
+            let payload = Reply { number, content }.encode_to_vec();
+            Message { payload, ..Message::default() }
+        };
+        let mut next = 0;
+        assert!(matches!(part_of(&record(0), "b", &mut next), Part::Record(_)));
+        assert!(matches!(part_of(&record(1), "b", &mut next), Part::Record(_)));
+        for number in [1, 3, u64::MAX] {
+            let Part::Answer(Err((_, text))) = part_of(&record(number), "b", &mut next) else {
+                panic!("{number} is not the next");
+            };
+            assert!(text.contains("was lost"), "{text}");
+        }
+        let nobody = Message { status: Some(503), ..Message::default() };
+        let Part::Answer(Err((_, text))) = part_of(&nobody, "b", &mut next) else {
+            panic!("there is nobody");
+        };
+        assert!(text.contains("no node \"b\""), "{text}");
+    }
 }

@@ -66,13 +66,13 @@ pub(super) async fn pass_on(
         return Err((Code::UnsupportedOperation, text));
     }
     let node = std::mem::take(&mut ask.node);
-    let (parts, mut coming) = mpsc::unbounded_channel();
+    let (parts, mut coming) = mpsc::channel(PARTS_MAX);
     let (asker, body) = (asker.to_owned(), ask.encode_to_vec());
     host.cluster.send(Question::Control { node, asker, body, parts }).map_err(|_| ended())?;
     let mut channel = None;
     loop {
         let part = tokio::select! {
-            part = coming.recv() => part.ok_or_else(ended)?,
+            part = coming.recv() => part.ok_or_else(unread)?,
             () = response.cancelled() => {
                 return Err((Code::OperationCancelled, "the caller wants no answer".to_owned()));
             }
@@ -99,6 +99,14 @@ pub(super) async fn pass_on(
 
 fn no_cluster() -> Failure {
     (Code::ServiceUnavailable, "this server's configuration has no \"cluster\"".to_owned())
+}
+
+/// A list of sessions has records of 16 KiB: so many may wait for a caller that reads slowly.
+const PARTS_MAX: usize = 1024;
+
+fn unread() -> Failure {
+    let text = "the answer of the other node was not read as fast as it came, or the server ends";
+    (Code::ResourceLimitReached, text.to_owned())
 }
 
 fn ended() -> Failure {
