@@ -108,7 +108,7 @@ impl Client {
 
     /// Signs a request and begins to send it.
     fn begin(&self, question: &Question, now: Moment) -> Box<dyn Task> {
-        let Question { draft, fields, body, cached, .. } = question;
+        let Question { draft, fields, body, is_repeatable, cached, .. } = question;
         let mut fields = fields.clone();
         let (place, keys) = (&self.storage.place, self.credentials.as_deref());
         sign(draft, place, keys, self.context().wall_secs(), &mut fields);
@@ -117,6 +117,7 @@ impl Client {
             target: draft.target(),
             fields,
             body: body.clone(),
+            is_repeatable: *is_repeatable,
         };
         match cached {
             Some(query) => self.sender.send_cached(&request, query, now),
@@ -151,11 +152,20 @@ struct Question {
     body: Option<Arc<Vec<u8>>>,
     /// Whether asking twice does no harm.
     is_repeatable: bool,
+    /// How long an answer may be that is read as a whole.
+    answer_bytes_max: usize,
     cached: Option<CacheQuery>,
 }
 
 impl Question {
     fn new(draft: Draft) -> Self {
-        Self { draft, fields: Fields::default(), body: None, is_repeatable: true, cached: None }
+        Self {
+            draft,
+            fields: Fields::default(),
+            body: None,
+            is_repeatable: true,
+            answer_bytes_max: ask::BODY_BYTES_MAX,
+            cached: None,
+        }
     }
 }

@@ -99,6 +99,14 @@ pub struct Page {
     pub next: Option<String>,
 }
 
+impl Page {
+    /// The keys of its objects that begin with a prefix: some stores list others, too.
+    pub fn keys_below(self, prefix: &[u8]) -> impl Iterator<Item = String> {
+        let keys = self.entries.into_iter().map(|entry| entry.key);
+        keys.filter(move |key| key.as_bytes().starts_with(prefix))
+    }
+}
+
 /// Reads a page of a listing (`ListObjectsV2`).
 pub fn list_page(body: &[u8]) -> Option<Page> {
     let root = parse(body).filter(|root| root.name == "ListBucketResult")?;
@@ -257,6 +265,11 @@ mod tests {
         );
         assert_eq!(page.prefixes, ["a/c/"]);
         assert_eq!(page.next.as_deref(), Some("t&1"));
+        let below = |prefix: &[u8]| page.clone().keys_below(prefix).count();
+        assert_eq!(
+            (below(b"a/"), below(b""), below(b"b/"), below(b"a/x <1> and more")),
+            (1, 1, 0, 0)
+        );
         assert_eq!(list_page(b"<Other/>"), None);
         assert_eq!(list_page(b"<ListBucketResult>"), None);
     }

@@ -18,8 +18,9 @@ const REPEAT_MAX: Duration = Duration::from_secs(10);
 /// The first pause; each one is twice as long as the one before.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// No answer that is read as a whole is longer: a page of a listing has a thousand keys of a thousand bytes.
-const BODY_BYTES_MAX: usize = 8 << 20;
+/// No answer that is read as a whole is longer, unless the question says so: a page of a listing has a thousand keys of a
+/// thousand bytes.
+pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
 
 /// A question that is being asked.
 #[derive(Debug)]
@@ -163,7 +164,7 @@ impl Gather {
                 Progress::Informational(_) => self.out.fields.clear(),
                 Progress::Body => {
                     self.body.append(&mut self.out.body);
-                    if self.body.len() > BODY_BYTES_MAX {
+                    if self.body.len() > self.ask.question.answer_bytes_max {
                         return Poll::Ready(Err(Status::BAD_GATEWAY));
                     }
                 }

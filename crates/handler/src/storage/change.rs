@@ -23,6 +23,8 @@ use crate::upstream::Call;
 const NAMES_MAX: u32 = 100;
 /// How many objects one request removes.
 const OBJECTS_MAX: usize = 100_000;
+/// How many pages of a listing are asked for: a store that has no end must not keep us for ever.
+const PAGES_MAX: usize = 1000;
 
 /// Starts a file operation in a store; an error is the status to answer with.
 pub fn operate(
@@ -194,6 +196,9 @@ fn delete(
     if is_folder && how == DeleteDirectories::Off {
         return refuse(Status::FORBIDDEN, "DELETE was refused: it names a folder");
     }
+    if is_folder && !matches!(head.named(b"depth"), None | Some(b"infinity")) {
+        return refuse(Status::BAD_REQUEST, "DELETE was refused: Depth is not infinity");
+    }
     let conditions = own_conditions(head);
     let (table, location) = (client.context().table(), route_state.location);
     let path = route_state.path.clone();
@@ -202,6 +207,7 @@ fn delete(
     Ok(Operation::start(work, Intake::none(), async move {
         if is_folder {
             let keys = keys_below(&running, &key).await?;
+            check_folder(&running, conditions.as_deref(), &key, &keys).await?;
             check_rules(&table, location, &path, &key, &keys)?;
             return delete_folder(&running, &key, &keys, how).await;
         }
@@ -212,27 +218,48 @@ fn delete(
     }))
 }
 
+/// Whether a request may go on with a folder. It has the entity tag of its own object, or none.
+async fn check_folder(
+    work: &Work,
+    conditions: Option<&Head>,
+    key: &[u8],
+    keys: &[String],
+) -> Result<(), Status> {
+    if conditions.is_none() || keys.is_empty() {
+        return Ok(());
+    }
+    let own = if keys.iter().any(|it| it.as_bytes() == key) { work.head(key).await? } else { None };
+    let own = own.unwrap_or_else(|| Known { tag: Vec::new(), bytes: 0, modified: 0 });
+    check(conditions, Some(&own))
+}
+
 /// Every key that begins with a prefix, up to a bound.
 pub(super) async fn keys_below(work: &Work, prefix: &[u8]) -> Result<Vec<String>, Status> {
     let place = &work.client.storage.place;
     let mut keys: Vec<String> = Vec::new();
     let mut next: Option<String> = None;
-    loop {
+    let mut seen = 0;
+    for _ in 0..PAGES_MAX {
         let mut query = vec![("list-type", &b"2"[..]), ("prefix", prefix)];
         if let Some(next) = &next {
             query.push(("continuation-token", next.as_bytes()));
         }
         let answer = work.succeed(Question::new(place.bucket("GET", &query))).await?;
         let page = list_page(&answer.body).ok_or(Status::BAD_GATEWAY)?;
-        keys.extend(page.entries.into_iter().map(|entry| entry.key));
-        if keys.len() > OBJECTS_MAX {
+        seen += page.entries.len();
+        if seen > OBJECTS_MAX {
             return Err(Status::CONTENT_TOO_LARGE);
         }
-        match page.next {
-            Some(more) => next = Some(more),
+        let more = page.next.clone();
+        keys.extend(page.keys_below(prefix));
+        match more {
             None => return Ok(keys),
+            // The same page would come again.
+            more if more == next => break,
+            more => next = more,
         }
     }
+    Err(work.endless("a listing"))
 }
 
 /// A folder is what keys begin with: all of them go, one by one, the folder's own object last.
@@ -360,10 +387,11 @@ fn copy(
             if !is_deep {
                 keys.retain(|it| it.as_bytes() == from);
             }
+            check_folder(&running, conditions.as_deref(), &from, &keys).await?;
             check_rules(&table, rules, &path, &from, &keys)?;
             check_rules(&table, rules, &new_path, &from, &keys)?;
             for one in &keys {
-                let rest = &one.as_bytes()[from.len()..];
+                let rest = one.as_bytes().strip_prefix(&*from).unwrap_or_default();
                 copy_object(&running, one.as_bytes(), &[&key, rest].concat()).await?;
             }
             if is_move {
@@ -399,6 +427,14 @@ fn copy(
 }
 
 impl Work {
+    /// A store says again and again that there is more.
+    pub(super) fn endless(&self, what: &str) -> Status {
+        let name = &self.client.storage.name;
+        let message = format_args!("storage \"{name}\": {what} has no end");
+        self.client.context().report(Level::Error, message);
+        Status::BAD_GATEWAY
+    }
+
     fn too_large(&self, key: &[u8]) -> Status {
         let (name, key) = (&self.client.storage.name, key.escape_ascii());
         let message = format_args!(

@@ -275,20 +275,25 @@ async fn complete(folder: &Folder, files: Vec<Coming>) -> Outcome {
     for Coming { upload, target, .. } in files {
         let bytes = upload.bytes;
         let is_new = match target.guard {
-            Guard::Absent => true,
-            _ => folder.work.head(&target.key).await?.is_none(),
+            Guard::Absent => Ok(true),
+            _ => folder.work.head(&target.key).await.map(|there| there.is_none()),
         };
-        if let Err(status) = upload.complete(&target.guard).await {
-            for key in &new {
-                // What cannot be undone has been reported.
-                let _ = folder.work.delete(key).await;
+        let completed = match is_new {
+            Ok(is_new) => upload.complete(&target.guard).await.map(|_| is_new),
+            Err(status) => Err(status),
+        };
+        match completed {
+            Ok(true) => new.push(target.key.clone()),
+            Ok(false) => {}
+            Err(status) => {
+                for key in &new {
+                    // What cannot be undone has been reported.
+                    let _ = folder.work.delete(key).await;
+                }
+                return Err(conflict(status, &target.guard).into());
             }
-            return Err(conflict(status, &target.guard).into());
         }
         done.push((folder.name(&target.key), bytes));
-        if is_new {
-            new.push(target.key);
-        }
     }
     Ok(folder.answer(&done))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sekisho_config::{FileOps, UnfinishedMax};
 use sekisho_http::{Head, Known, Method, Status, date, file_name, target};
 use sekisho_route::Store;
-use sekisho_storage::{Part, part_bytes, parts};
+use sekisho_storage::{PARTS_MAX, Part, part_bytes, parts};
 
 use super::change::keys_below;
 use super::post::Folder;
@@ -45,17 +45,17 @@ struct Noted {
 /// What has come of it.
 struct Came {
     parts: Vec<Part>,
-    /// The beginning of the next part.
-    tail: Vec<u8>,
+    /// How long the beginning of the next part is.
+    tail_bytes: u64,
 }
 
 impl Came {
     fn bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.bytes).sum()
+        self.parts.iter().fold(0, |bytes, part| part.bytes.saturating_add(bytes))
     }
 
     fn offset(&self) -> u64 {
-        self.bytes() + self.tail.len() as u64
+        self.bytes().saturating_add(self.tail_bytes)
     }
 }
 
@@ -229,13 +229,22 @@ impl Partial {
             let id = id.strip_suffix(NOTE).or_else(|| id.strip_suffix(DONE));
             let Some(id) = id.filter(|id| id.len() == ID_BYTES) else { continue };
             id.clone_into(&mut self.id);
-            let mut noted = self.read_note().await?;
-            if !noted.note.is_done {
-                self.came(&mut noted).await?;
+            match self.expire_one().await {
+                // It went in the meantime, its note cannot be read, or a request works on it: the others are not kept by that.
+                Ok(()) | Err(Status::NOT_FOUND | Status::LOCKED) => {}
+                Err(status) => return Err(status),
             }
-            if self.check_age(&noted).is_err() {
-                self.give_up().await.map_err(|undone| undone.status)?;
-            }
+        }
+        Ok(())
+    }
+
+    async fn expire_one(&self) -> Result<(), Status> {
+        let mut noted = self.read_note().await?;
+        if !noted.note.is_done {
+            self.came(&mut noted).await?;
+        }
+        if self.check_age(&noted).is_err() {
+            self.give_up().await.map_err(|undone| undone.status)?;
         }
         Ok(())
     }
@@ -297,17 +306,29 @@ impl Partial {
         Ok(Noted { note, key, upload, touched })
     }
 
-    /// What has come so far, and when its last part did.
+    /// What has come so far, and when its last part did. The tail is not read.
     async fn came(&self, noted: &mut Noted) -> Result<Came, Status> {
         let all = all_parts(self.work(), &noted.key, &noted.upload).await?;
         // Only what follows without a gap has come.
         let in_order = (1..).zip(&all).take_while(|(number, part)| part.number == *number).count();
         let parts: Vec<Part> = all.into_iter().take(in_order).collect();
         noted.touched = parts.iter().map(|part| part.modified).fold(noted.touched, i64::max);
-        let tail = self.work().get(&self.tail_key(parts.len() + 1)).await?;
-        let (tail, modified) = tail.unwrap_or_default();
+        let tail = self.work().head(&self.tail_key(parts.len() + 1)).await?;
+        let (tail_bytes, modified) = tail.map_or((0, 0), |tail| (tail.bytes, tail.modified));
         noted.touched = noted.touched.max(modified);
-        Ok(Came { parts, tail })
+        Ok(Came { parts, tail_bytes })
+    }
+
+    /// The beginning of the next part. It is smaller than a part, unless parts were larger when it came.
+    async fn tail(&self, came: &Came, intake: &Intake) -> Result<Vec<u8>, Status> {
+        if came.tail_bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = usize::try_from(came.tail_bytes).map_err(|_| Status::CONTENT_TOO_LARGE)?;
+        intake.reserve(bytes)?;
+        let tail = self.work().get_up_to(&self.tail_key(came.parts.len() + 1), bytes).await?;
+        // Another server may have gone on with it.
+        tail.map(|(tail, _)| tail).filter(|tail| tail.len() == bytes).ok_or(Status::CONFLICT)
     }
 
     fn expiry(&self, touched: i64, is_done: bool) -> i64 {
@@ -400,18 +421,18 @@ impl Partial {
     ) -> Outcome {
         let length = noted.note.length;
         let part = part_bytes(self.work().client.storage.part_bytes, Some(length));
-        intake.set_max(usize::try_from(part).map_err(|_| Status::CONTENT_TOO_LARGE)?);
+        intake.set_max(usize::try_from(part).map_err(|_| Status::CONTENT_TOO_LARGE)?)?;
         let (came, turn) = if let Some(both) = came {
             both
         } else {
             let turn = InUse::begin(&noted.upload).ok_or(Status::LOCKED)?;
-            (Came { parts: Vec::new(), tail: Vec::new() }, turn)
+            (Came { parts: Vec::new(), tail_bytes: 0 }, turn)
         };
         let bytes = came.bytes();
+        let mut before = self.tail(&came, intake).await?;
         let tags = came.parts.into_iter().map(|part| part.tag).collect();
         let (key, id) = (noted.key.clone(), noted.upload.clone());
         let mut upload = Multipart::resume(self.work(), key, id, tags, bytes, turn);
-        let mut before = came.tail;
         let mut had_tail = !before.is_empty();
         let rest = loop {
             let (part, is_last) = intake.part(std::mem::take(&mut before)).await;
@@ -455,19 +476,24 @@ impl Partial {
 /// Every part of an upload.
 pub(super) async fn all_parts(work: &Work, key: &[u8], upload: &str) -> Result<Vec<Part>, Status> {
     let mut all = Vec::new();
-    let mut marker = String::new();
+    let mut marker = 0;
     loop {
+        let number = marker.to_string();
         let mut query = vec![("uploadId", upload.as_bytes())];
-        if !marker.is_empty() {
-            query.push(("part-number-marker", marker.as_bytes()));
+        if marker > 0 {
+            query.push(("part-number-marker", number.as_bytes()));
         }
         let draft = work.client.storage.place.object("GET", key, &query);
         let answer = work.succeed(Question::new(draft)).await?;
         let (page, next) = parts(&answer.body).ok_or(Status::BAD_GATEWAY)?;
         all.extend(page);
         match next {
-            Some(next) => marker = next.to_string(),
             None => return Ok(all),
+            // There is nothing behind the last possible part, and the same page must not come again.
+            Some(next) if next <= marker || u64::from(next) >= PARTS_MAX => {
+                return Err(work.endless("the list of an upload's parts"));
+            }
+            Some(next) => marker = next,
         }
     }
 }

@@ -14,7 +14,7 @@ use sekisho_lifecycle::{Deadline, Moment, Share};
 use sekisho_route::upstream_facts::UpstreamFacts;
 use sekisho_storage::Refusal;
 
-use super::ask::{Answer, Gather};
+use super::ask::{Answer, BODY_BYTES_MAX, Gather};
 use super::{Client, Question};
 use crate::task::{Outbox, Progress, Task, UpstreamView};
 
@@ -125,7 +125,17 @@ impl Work {
 
     /// All of a small object, and when it was changed; `None` where there is none.
     pub(super) async fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, i64)>, Status> {
-        let question = Question::new(self.client.storage.place.object("GET", key, &[]));
+        self.get_up_to(key, BODY_BYTES_MAX).await
+    }
+
+    /// The same for an object of at most so many bytes.
+    pub(super) async fn get_up_to(
+        &self,
+        key: &[u8],
+        bytes_max: usize,
+    ) -> Result<Option<(Vec<u8>, i64)>, Status> {
+        let mut question = Question::new(self.client.storage.place.object("GET", key, &[]));
+        question.answer_bytes_max = bytes_max;
         match self.succeed(question).await {
             Ok(answer) => {
                 let modified = answer.fields.get("last-modified").and_then(date::parse);
@@ -211,13 +221,12 @@ struct Pieces {
     /// Whether bytes are wanted now: while a part is sent, the client is held back.
     is_open: bool,
     has_ended: bool,
-    _share: Option<Share>,
+    share: Option<Share>,
 }
 
 impl Intake {
     pub(super) fn new(max: usize, has_body: bool, share: Option<Share>) -> Rc<Self> {
-        let pieces =
-            Pieces { bytes: Vec::new(), max, is_open: false, has_ended: !has_body, _share: share };
+        let pieces = Pieces { bytes: Vec::new(), max, is_open: false, has_ended: !has_body, share };
         Rc::new(Self(RefCell::new(pieces)))
     }
 
@@ -226,9 +235,21 @@ impl Intake {
         Self::new(0, false, None)
     }
 
+    /// Makes sure of room for so many bytes; 503 where uploads hold as much memory as they may.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<(), Status> {
+        let mut pieces = self.0.borrow_mut();
+        let has_room = match &mut pieces.share {
+            Some(share) => bytes <= share.bytes() || share.resize(bytes),
+            None => true,
+        };
+        if has_room { Ok(()) } else { Err(Status::SERVICE_UNAVAILABLE) }
+    }
+
     /// From now on parts have this size.
-    pub(super) fn set_max(&self, max: usize) {
+    pub(super) fn set_max(&self, max: usize) -> Result<(), Status> {
+        self.reserve(max)?;
         self.0.borrow_mut().max = max;
+        Ok(())
     }
 
     fn take(&self, bytes: &[u8]) -> usize {
@@ -382,5 +403,25 @@ impl Task for Operation {
             self.stage = Stage::Cancelled;
             *self.work.open.borrow_mut() = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sekisho_lifecycle::Budget;
+
+    use super::*;
+
+    #[test]
+    fn larger_parts_take_a_larger_share() {
+        let budget = Budget::new(100);
+        let intake = Intake::new(40, true, budget.take(40));
+        assert_eq!(intake.set_max(60), Ok(()));
+        assert_eq!(intake.reserve(50), Ok(()));
+        assert_eq!(budget.taken(), 60, "it does not become smaller");
+        let _others = budget.take(30).expect("there is room");
+        assert_eq!(intake.set_max(80), Err(Status::SERVICE_UNAVAILABLE));
+        assert_eq!(budget.taken(), 90);
+        assert_eq!(Intake::none().reserve(80), Ok(()));
     }
 }

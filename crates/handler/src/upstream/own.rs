@@ -23,7 +23,7 @@ use super::{By, Call, Key, manner};
 use crate::cgi::HandlerContext;
 use crate::task::Task;
 
-/// A request of our own. It can be sent again.
+/// A request of our own.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnRequest {
     pub(crate) method: Method,
@@ -31,6 +31,8 @@ pub(crate) struct OwnRequest {
     /// All fields but those of framing.
     pub(crate) fields: Fields,
     pub(crate) body: Option<Arc<Vec<u8>>>,
+    /// Whether it may be sent again when it may have been done, as its method allows it.
+    pub(crate) is_repeatable: bool,
 }
 
 /// How an answer is looked for in a cache.
@@ -150,7 +152,9 @@ impl Sender {
         let key = Key { by: By::Text(Vec::new()), binding: Rc::clone(&binding) };
         let selection = key.select(group);
         let rules = Rules { next: forward.next_upstream, connect_timeout: forward.connect_timeout };
-        let machine = UpstreamRequest::new(rules, request.method, false, selection, now);
+        // The machine goes by the method: what must not be done twice is to it like a POST.
+        let method = if request.is_repeatable { request.method } else { Method::Post };
+        let machine = UpstreamRequest::new(rules, method, false, selection, now);
         let secured = secure.as_ref().map(|secure| (&*forward.tls, secure));
         UpstreamTask::new(Parts {
             bind: None,

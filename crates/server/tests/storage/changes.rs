@@ -102,7 +102,10 @@ fn what_was_put_is_there_and_what_was_deleted_is_not() {
         ("/", "", 403),
         ("/safe/", "", 403),
         ("/none/", "", 404),
-        ("/d/", "", 204),
+        ("/d/", "Depth: 0\r\n", 400),
+        ("/d/", "If-Match: \"other\"\r\n", 412),
+        ("/d/", "If-None-Match: *\r\n", 412),
+        ("/d/", "Depth: infinity\r\nIf-Match: *\r\n", 204),
     ] {
         let response = server.connect().request("DELETE", target, fields);
         assert_eq!(response.status, status, "{target}: {}", server.log("error.log"));

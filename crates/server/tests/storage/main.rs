@@ -5,6 +5,7 @@
 mod common;
 
 mod changes;
+mod odd;
 mod reading;
 mod store;
 mod stored;

@@ -128,6 +128,43 @@ fn an_upload_is_resumed_by_any_server_and_its_parts_are_parts() {
     assert_eq!(store.ask("{\"do\": \"uploads\"}"), "[]");
 }
 
+/// The beginning of a part may be longer than any other answer that is read as a whole.
+#[test]
+fn an_upload_with_large_parts_is_resumed() {
+    const PIECE: &str = "Content-Type: application/offset+octet-stream\r\n";
+    let Some(mut store) = Store::start() else { return };
+    let block = store.block("s", "part_size 16m; abandoned off;");
+    let server = store.serve(&format!(
+        "{block} server {{ listen 127.0.0.1:{{port}}; root storage:s; client_max_body_size 1g;
+             location /up {{ upload_store storage:s/in; upload_resumable on; }} }}"
+    ));
+    let whole = pattern(20 * MIB + 3);
+    // `big.bin`
+    let fields = format!(
+        "Upload-Length: {}\r\nUpload-Metadata: filename YmlnLmJpbg==\r\nContent-Length: 0\r\n",
+        whole.len()
+    );
+    let created =
+        server.connect().request("POST", "/up", &format!("Tus-Resumable: 1.0.0\r\n{fields}"));
+    assert_eq!(created.status, 201, "{}", server.log("error.log"));
+    let target = created.field("location").expect("its address").to_owned();
+    for (offset, end) in [(0, 10 * MIB), (10 * MIB, 11 * MIB), (11 * MIB, whole.len())] {
+        let fields = format!("{PIECE}Upload-Offset: {offset}\r\n");
+        let told = tus(&mut server.connect(), "PATCH", &target, &fields, &whole[offset..end]);
+        assert_eq!(told.status, 204, "at {offset}: {}", server.log("error.log"));
+        let mut client = server.connect();
+        client.send(format!("HEAD {target} HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\n\r\n"));
+        let asked = client.read_head_response();
+        assert_eq!(
+            (asked.status, asked.field("upload-offset")),
+            (200, Some(end.to_string().as_str()))
+        );
+    }
+    let given = server.connect().get("/in/big.bin");
+    assert_eq!((given.status, given.body == whole), (200, true));
+    assert_eq!(store.ask("{\"do\": \"uploads\"}"), "[]");
+}
+
 #[test]
 fn folders_are_made_copied_and_moved() {
     let Some(mut store) = Store::start() else { return };

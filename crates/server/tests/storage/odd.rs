@@ -1,0 +1,120 @@
+//! Stores that answer what they should not, or not at all.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sekisho_testkit::{Server, Tree};
+
+use crate::common::{BINARY, http};
+
+/// What was asked: the number of the connection, the method and the target.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// A store that answers by `answer`, which gets the method, the target and the head; without an answer it hangs up.
+fn odd_store(answer: fn(&str, &str, &str) -> Option<String>) -> (u16, Asked) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    let asked = Asked::default();
+    let seen = Arc::clone(&asked);
+    // It ends with the test.
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().flatten().enumerate() {
+            let seen = Arc::clone(&seen);
+            std::thread::spawn(move || converse(number, stream, &seen, answer));
+        }
+    });
+    (port, asked)
+}
+
+fn converse(
+    number: usize,
+    stream: TcpStream,
+    seen: &Mutex<Vec<String>>,
+    answer: fn(&str, &str, &str) -> Option<String>,
+) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        head.make_ascii_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length: u64 = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+        let _ = reader.by_ref().take(length).read_to_end(&mut Vec::new());
+        let mut words = head.split(' ');
+        let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let line = format!("{number} {method} {target}");
+        seen.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        let Some(answer) = answer(method, target, &head) else { return };
+        if reader.get_mut().write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn server(port: u16) -> Server {
+    let config = http(&format!(
+        "storage s {{ url s3://bucket/pre/; endpoint http://127.0.0.1:{port}; credentials none; timeout 2s; abandoned off; }}
+         server {{ listen 127.0.0.1:{{port}}; root storage:s; dav_methods PUT DELETE; upload_conflict refuse;
+             upload_delete_directories recursive; }}"
+    ));
+    Server::start_in(Tree::new(), BINARY, &config)
+}
+
+fn asked(asked: &Asked, method: &str) -> Vec<String> {
+    let all = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    all.iter().filter(|line| line.contains(method)).cloned().collect()
+}
+
+fn with_body(body: &str) -> Option<String> {
+    Some(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+}
+
+fn lists_too_much(method: &str, target: &str, _: &str) -> Option<String> {
+    let key = |key: &str| format!("<Contents><Key>{key}</Key><Size>1</Size></Contents>");
+    match method {
+        "get" if target.contains("endless") => with_body(
+            "<ListBucketResult><IsTruncated>true</IsTruncated>\
+             <NextContinuationToken>same</NextContinuationToken></ListBucketResult>",
+        ),
+        "get" => {
+            let keys = [key("other/x"), key("pre/d/a"), key("pre"), key("pre/e/b")].concat();
+            with_body(&format!("<ListBucketResult>{keys}</ListBucketResult>"))
+        }
+        _ => Some("HTTP/1.1 204 No Content\r\n\r\n".to_owned()),
+    }
+}
+
+#[test]
+fn what_is_listed_beside_a_folder_stays_and_a_listing_without_end_is_left() {
+    let (port, seen) = odd_store(lists_too_much);
+    let server = server(port);
+    assert_eq!(server.connect().request("DELETE", "/d/", "").status, 204);
+    let deleted = asked(&seen, " delete ");
+    assert!(deleted.len() == 1 && deleted[0].ends_with("/bucket/pre/d/a"), "{deleted:?}");
+    assert_eq!(server.connect().request("DELETE", "/endless/", "").status, 502);
+    assert!(server.log("error.log").contains("a listing has no end"));
+    assert_eq!(asked(&seen, "endless").len(), 2, "{:?}", asked(&seen, "endless"));
+}
+
+fn hangs_up(method: &str, _: &str, head: &str) -> Option<String> {
+    let is_guarded = method == "put" && head.contains("if-none-match: *");
+    (!is_guarded).then(|| "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned())
+}
+
+/// The store may have done it: asked again, it would say that the object is there.
+#[test]
+fn what_must_not_be_done_twice_is_asked_once() {
+    let (port, seen) = odd_store(hangs_up);
+    let server = server(port);
+    let put = server.connect().request_with_body("PUT", "/a.txt", "", b"body");
+    assert_eq!(put.status, 502, "{}", server.log("error.log"));
+    let (looked, stored) = (asked(&seen, " head "), asked(&seen, " put "));
+    assert_eq!(stored.len(), 1, "{stored:?}");
+    // By a connection that was kept: another one would not be tried again in any case.
+    assert_eq!(looked[0].split(' ').next(), stored[0].split(' ').next(), "{looked:?} {stored:?}");
+}
