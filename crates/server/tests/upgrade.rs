@@ -310,7 +310,7 @@ fn take_over_from_us(tree: &Tree, answer: &str) -> Child {
     command.arg("-c").arg(config).args(as_root(&text, &[]));
     let child = command.env("SEKISHO_UPGRADE_FROM", from.to_string()).spawn();
     let child = child.expect("it starts");
-    for question in ["sockets\n", "ticket-secrets\n", "ready\n"] {
+    for question in ["sockets\n", "ticket-secrets\n", "drained\n", "ready\n"] {
         let (mut stream, _) = control.accept().expect("a call");
         let mut line = vec![0; question.len()];
         stream.read_exact(&mut line).expect("a question");
@@ -325,7 +325,7 @@ fn take_over_from_us(tree: &Tree, answer: &str) -> Child {
             rustix::net::sendmsg(&stream, &line, &mut rights, SendFlags::empty()).expect("sent");
             stream.write_all(b"done\n").expect("sent");
         } else if question == "ready\n" {
-            // Before it there was a question that an older process does not know: it hangs up.
+            // Before it there were questions that an older process does not know: it hangs up.
             stream.write_all(answer.as_bytes()).expect("sent");
         }
     }

@@ -177,7 +177,10 @@ pub(super) async fn keep(
         let chance = chance();
         let mut pause = None;
         if let Some(claimed) = claimed {
-            if let Err(Refusal { kind, .. }) = &issued {
+            // A server that lost the lock was not refused, and writes nothing.
+            if let Err(Refusal { kind, why, .. }) = &issued
+                && why != LOST
+            {
                 pause = claimed.fail(|count| schedule::retry_after(count, *kind, chance)).await;
             }
             claimed.release().await;
