@@ -179,6 +179,8 @@ pub struct Admitted {
     pub identity: Identity,
     /// What it may do with the service `control`: something where it has asked for the admin slot, else nothing.
     pub control: ControlAccess,
+    /// It is admitted for the service `control` alone, and may call no other.
+    pub is_control_only: bool,
 }
 
 /// Whether a peer is admitted, and if not, the error for it.
@@ -237,7 +239,7 @@ impl Authenticator for OwnUser {
         let identity = certificate.map_or_else(of_peer, |of| Identity::Certificate(Arc::clone(of)));
         // Only a session that asks for it controls anything, and then it is trusted.
         let control = if greeting.wants_admin { ControlAccess::Full } else { ControlAccess::None };
-        Decision::Now(Ok(Admitted { identity, control }))
+        Decision::Now(Ok(Admitted { identity, control, ..Admitted::default() }))
     }
 }
 

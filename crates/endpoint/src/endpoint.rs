@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{Budget, Cause, CloseReason, Manner, RequestId, Share};
 use sekisho_native::{Code, Greeting, Policy, Server};
-use sekisho_service::{AddressKey, DuplicateService, ServiceAccess, Services};
+use sekisho_service::{AddressKey, Caller, DuplicateService, ServiceAccess, Services};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Notify;
 
@@ -386,6 +386,18 @@ impl Endpoint {
         let Some(session) = self.session(session) else { return false };
         session.command(|engine, _, now| engine.shut_down(manner, now));
         true
+    }
+
+    /// Shuts those sessions down whose callers are meant.
+    pub fn shut_down_those(&self, is_meant: impl Fn(&Caller) -> bool, manner: Manner) {
+        let callers: Vec<Rc<Caller>> = {
+            let sessions = self.sessions.borrow();
+            let caller = |session: &Rc<Session>| session.admitted_caller();
+            sessions.values().filter_map(caller).collect()
+        };
+        for caller in callers.iter().filter(|caller| is_meant(caller)) {
+            self.shut_down(caller.session, manner);
+        }
     }
 
     /// Shuts every session down, admits no new one, and returns when the last one is gone.

@@ -11,8 +11,12 @@ use sekisho_service::{
 };
 
 use crate::connection::Connection;
+use crate::control;
 use crate::session::State;
 use crate::stream::Stream;
+
+/// What a part that waits for its service takes beside its bytes: its place, its allocation, its share of the budget.
+const PART_BYTES: usize = 128;
 
 /// A body that is on its way.
 pub(crate) enum Inbound {
@@ -58,6 +62,11 @@ impl<S: Stream> Connection<S> {
             return None;
         };
         let (caller, counter) = self.session.caller();
+        if number != control::NUMBER && self.session.is_control_only() {
+            let text = format!("service \"{name}\" is not permitted to {}", caller.identity);
+            self.deny(id, &caller, name, Code::PermissionError, &text);
+            return None;
+        }
         match self.endpoint.config.access.admit(name, &caller, &counter) {
             Ok(permit) => {
                 let response = self.response(id, held, permit);
@@ -120,8 +129,13 @@ impl<S: Stream> Connection<S> {
             // The service is done with it.
             None => return,
             Some(Inbound::Streamed { feed, .. }) => {
-                feed.push(self.session.state.borrow().waker.as_ref(), part, held);
-                return;
+                // However small a part is, it waits until the service takes it, and there may be many of them.
+                let counted = || Held::take(&self.session.memory, bytes + PART_BYTES);
+                if let Ok(held) = held.map_or_else(counted, Ok) {
+                    feed.push(self.session.state.borrow().waker.as_ref(), part, Some(held));
+                    return;
+                }
+                false
             }
             Some(Inbound::Gathered(gathered)) => {
                 drop(held);

@@ -71,6 +71,7 @@ pub(crate) struct Member {
     pub(crate) counter: RequestCounter,
     pub(crate) since: Moment,
     is_admin: bool,
+    is_control_only: bool,
     /// Gone with the connection and the last answer.
     slot: Option<SlotGuard>,
 }
@@ -191,6 +192,16 @@ impl Session {
         state.member.as_ref().map_or_else(nobody, of)
     }
 
+    /// The caller, once it is admitted.
+    pub(crate) fn admitted_caller(&self) -> Option<Rc<Caller>> {
+        self.state.borrow().member.as_ref().map(|member| Rc::clone(&member.caller))
+    }
+
+    /// Whether it was admitted for the service `control` alone.
+    pub(crate) fn is_control_only(&self) -> bool {
+        self.state.borrow().member.as_ref().is_some_and(|member| member.is_control_only)
+    }
+
     /// Something is done with the engine, by a handler or an operator; the connection takes it from there.
     pub(crate) fn command<T>(
         &self,
@@ -239,7 +250,7 @@ impl Session {
         slot: SlotGuard,
         now: Moment,
     ) {
-        let Admitted { identity, control } = admitted;
+        let Admitted { identity, control, is_control_only } = admitted;
         self.state.borrow_mut().member = Some(Member {
             label: greeting.label,
             application: greeting.application,
@@ -247,6 +258,7 @@ impl Session {
             counter,
             since: now,
             is_admin: greeting.wants_admin,
+            is_control_only,
             slot: Some(slot),
         });
     }

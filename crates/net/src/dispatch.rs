@@ -22,7 +22,7 @@ use sekisho_route::{
     if_range_replaced, media_type,
 };
 
-use sekisho_service::Caller;
+use sekisho_service::{Caller, RequestCounter};
 
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
@@ -509,7 +509,11 @@ impl Starting<'_> {
             Rc::new(service::caller_of(request.connection, route.verified_user(), client))
         });
         let access = &self.accepted.bound_site.site.access;
-        let counter = access.limits.counter(&caller.peer, &caller.identity);
+        // A call that came by `http` of a native session was counted there.
+        let counter = match self.within {
+            Some(_) => RequestCounter::default(),
+            None => access.limits.counter(&caller.peer, &caller.identity),
+        };
         let admitted = access.admit(name, &caller, &counter);
         if let Err((code, text)) = &admitted {
             self.worker.native.count_denied();

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use prost::Message as _;
+use sekisho_endpoint::control::{self, ControlRequest, What};
 use sekisho_endpoint::{
     CallError, CloseReason, Code, Identity, IdentityMatch, Options, Permissions, RequestLimits,
     SessionSlots,
@@ -128,6 +130,23 @@ contract! {
         bob.flush().await.expect("sent");
         world.release(b"h").await;
         assert_eq!(call.answer().await.expect("no rule names it"), b"h");
+    }
+
+    /// E14: a session that is admitted for `control` alone calls nothing else, by number or by name.
+    #[test]
+    async fn a_session_for_control_calls_nothing_else() {
+        let world = World::<T>::new();
+        let options = Options { admin: true, ..user("monitor", b"") };
+        let monitor = world.try_connect(options).await.expect("admitted");
+        let what = Some(What::ListServices(control::ListServices {}));
+        let asks = ControlRequest { what, ..ControlRequest::default() };
+        let list = monitor.call(control::NUMBER, &asks.encode_to_vec()).await.expect("a list");
+        assert!(!list.is_empty());
+        for denied in [monitor.call(ECHO, b"x").await, monitor.call_named("echo", b"x").await] {
+            assert_eq!(denied.expect_err("refused").code(), Some(Code::PermissionError));
+        }
+        world.noted("echo denied to user:monitor: PERMISSION_ERROR").await;
+        assert_eq!(world.endpoint.counters().denied, 2);
     }
 
     /// E4, E14: sessions of one identity, wherever they come from.

@@ -1,10 +1,10 @@
 //! Limits at max and at max + 1, the admin slot, handshakes that will not do.
 
-use sekisho_endpoint::{CallError, Code, Options, SessionSlots};
+use sekisho_endpoint::{CallError, Code, NewRequest, Options, SessionSlots};
 use sekisho_native::frame::{Head, Kind};
 use sekisho_native::message::{self, Hello};
 
-use crate::world::{ECHO, HOLD, KEEP, OPEN, World, failure};
+use crate::world::{ECHO, HOLD, KEEP, LATE, OPEN, World, failure};
 
 contract! {
     /// E4, E5: sessions; a session too many gets an error.
@@ -103,6 +103,37 @@ contract! {
             .collect();
         let mut third = client.request(OPEN, b"c").expect("made");
         assert_eq!(failure(&mut third).await, Code::ResourceLimitReached);
+    }
+
+    /// E4, X8: parts of a body that wait for a service count, however small they are.
+    #[test]
+    async fn many_small_parts_that_wait_are_refused() {
+        for part in [&[b'x'; 1][..], &[b'x'; 4000]] {
+            let world = World::<T>::holding(8000);
+            let client = world.connect("parts").await;
+            let mut call = client.start(&NewRequest::to(LATE).with_upload()).expect("made");
+            let upload = call.upload();
+            // The client may notice the refusal while it sends.
+            for _ in 0..1000 {
+                if upload.send(part).await.is_err() {
+                    break;
+                }
+            }
+            assert_eq!(failure(&mut call).await, Code::ResourceLimitReached);
+            world.release(b"late").await;
+            world.noted("body lost").await;
+            assert!(*world.shared.records.borrow() < 100, "no more than there was memory for");
+            drop((upload, call));
+            // The session goes on, and has its memory back.
+            let mut call = client.start(&NewRequest::to(LATE).with_upload()).expect("made");
+            call.upload().send(part).await.expect("wanted");
+            call.upload().finish();
+            client.flush().await.expect("sent");
+            world.release(b"late").await;
+            assert_eq!(call.answer().await.expect("a result"), part.len().to_string().as_bytes());
+            drop((call, client));
+            world.empty().await;
+        }
     }
 
     /// E4, X8: bytes that the bodies of requests hold; what is beyond them is refused, and the session goes on.

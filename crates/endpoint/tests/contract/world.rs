@@ -145,6 +145,8 @@ pub(crate) const TALK: u32 = 22;
 pub(crate) const SATED: u32 = 23;
 /// Its body is a count: so many channels with three records each, written in turns, then "done".
 pub(crate) const MANY: u32 = 24;
+/// As `COLLECT`, once the world releases `late`.
+pub(crate) const LATE: u32 = 25;
 
 /// What the services and the rows share.
 #[derive(Default)]
@@ -346,7 +348,7 @@ pub(crate) async fn failure<S: Stream>(call: &mut Call<S>) -> Code {
 }
 
 /// Admits everybody but peers with the credential `wrong`. A user's name is believed, once the world releases it where the
-/// credential is `later`.
+/// credential is `later`. The user `monitor` may only control.
 fn gate(shared: &Rc<Shared>) -> impl Fn(&Applicant<'_>) -> Decision + use<> {
     let shared = Rc::clone(shared);
     move |applicant| {
@@ -357,7 +359,8 @@ fn gate(shared: &Rc<Shared>) -> impl Fn(&Applicant<'_>) -> Decision + use<> {
         };
         // Only a session that asks for the admin slot controls anything.
         let control = if greeting.wants_admin { ControlAccess::Full } else { ControlAccess::None };
-        let admitted: Admission = Ok(Admitted { identity, control });
+        let is_control_only = greeting.user == "monitor";
+        let admitted: Admission = Ok(Admitted { identity, control, is_control_only });
         match greeting.credential.bytes() {
             b"wrong" => {
                 let text = "who are you".to_owned();
@@ -423,6 +426,12 @@ fn services(shared: &Rc<Shared>) -> Services {
     };
     add(COLLECT, "collect", |shared, request, response| {
         Box::pin(collect(shared, request, response))
+    });
+    add(LATE, "late", |shared, request, response| {
+        Box::pin(async move {
+            let _ = shared.wait(b"late").await;
+            collect(shared, request, response).await;
+        })
     });
     add(TALK, "talk", |_, request, response| Box::pin(talk(request, response)));
     add(SATED, "sated", |shared, request, response| Box::pin(sated(shared, request, response)));

@@ -124,6 +124,8 @@ impl GateRules {
         peer: &Peer,
         wants_admin: bool,
     ) -> Admission {
+        let is_allowed = self.allowed.is_empty()
+            || self.allowed.iter().any(|rule| rule.is_meant(peer, &identity));
         // Only a session that asks for it controls anything.
         let mut control = ControlAccess::None;
         if wants_admin {
@@ -131,13 +133,13 @@ impl GateRules {
             if control == ControlAccess::None {
                 return Err((Code::PermissionError, NOT_AN_OPERATOR.to_owned()));
             }
-        } else if !self.allowed.is_empty()
-            && !self.allowed.iter().any(|rule| rule.is_meant(peer, &identity))
-        {
+        } else if !is_allowed {
             let text = format!("sessions are not permitted to {identity}");
             return Err((Code::PermissionError, text));
         }
-        Ok(Admitted { identity, control })
+        // One that may only read and was not named for sessions reads, and calls nothing else.
+        let is_control_only = !is_allowed && control != ControlAccess::Full;
+        Ok(Admitted { identity, control, is_control_only })
     }
 }
 
@@ -331,22 +333,33 @@ mod tests {
         let tcp = Peer::Tcp(([192, 0, 2, 1], 1).into());
         let mut permissions = Permissions::default();
         permissions.permit_control(ControlAccess::Read, [IdentityMatch::User("ann".into())]);
+        permissions.permit_control(ControlAccess::Read, [IdentityMatch::Token("ci".into())]);
+        permissions.permit_control(ControlAccess::Full, [IdentityMatch::User("ops".into())]);
         let open = GateRules::default();
         let named = IdentityMatch::Token("ci".into());
         let closed = GateRules { allowed: vec![named], ..GateRules::default() };
-        let code = |admission: Admission| admission.map(|it| it.control).map_err(|it| it.0);
+        let outcome = |admission: Admission| {
+            admission.map(|it| (it.control, it.is_control_only)).map_err(|it| it.0)
+        };
+        let ops = || Identity::User("ops".into());
+        let ci = || Identity::Token("ci".into());
+        let refused = Err(Code::PermissionError);
         for (rules, identity, wants_admin, expected) in [
-            (&open, Identity::Anonymous, false, Ok(ControlAccess::None)),
-            (&open, Identity::Anonymous, true, Err(Code::PermissionError)),
-            (&open, ann(), false, Ok(ControlAccess::None)),
-            (&open, ann(), true, Ok(ControlAccess::Read)),
-            (&closed, Identity::Anonymous, false, Err(Code::PermissionError)),
-            (&closed, ann(), false, Err(Code::PermissionError)),
-            (&closed, ann(), true, Ok(ControlAccess::Read)),
-            (&closed, Identity::Token("ci".into()), false, Ok(ControlAccess::None)),
+            (&open, Identity::Anonymous, false, Ok((ControlAccess::None, false))),
+            (&open, Identity::Anonymous, true, refused),
+            (&open, ann(), false, Ok((ControlAccess::None, false))),
+            (&open, ann(), true, Ok((ControlAccess::Read, false))),
+            (&closed, Identity::Anonymous, false, refused),
+            (&closed, ann(), false, refused),
+            // Reading is not calling: those that are not named for sessions call nothing but `control`.
+            (&closed, ann(), true, Ok((ControlAccess::Read, true))),
+            (&closed, ops(), false, refused),
+            (&closed, ops(), true, Ok((ControlAccess::Full, false))),
+            (&closed, ci(), false, Ok((ControlAccess::None, false))),
+            (&closed, ci(), true, Ok((ControlAccess::Read, false))),
         ] {
             let admitted = rules.admit(&permissions, identity.clone(), &tcp, wants_admin);
-            assert_eq!(code(admitted), expected, "{identity} {wants_admin}");
+            assert_eq!(outcome(admitted), expected, "{identity} {wants_admin}");
         }
     }
 

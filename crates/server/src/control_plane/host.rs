@@ -11,8 +11,8 @@ use sekisho_config::Level;
 use sekisho_endpoint::control::{Certificate, PurgeCache, Purged};
 use sekisho_endpoint::remote::{self, RemoteCall};
 use sekisho_endpoint::{
-    Admitted, Applicant, Budget, Code, Config, ControlAccess, Decision, Echo, Endpoint, Identity,
-    Peer, Request, Response, Service, ServiceAccess, Services, SessionSlots, Work,
+    Admitted, Applicant, Budget, Caller, Code, Config, ControlAccess, Decision, Echo, Endpoint,
+    Identity, Peer, Request, Response, Service, ServiceAccess, Services, SessionSlots, Work,
 };
 use sekisho_handler::memory::HeapWatch;
 use sekisho_handler::status::StatusQuery;
@@ -136,8 +136,14 @@ impl Host {
                 ControlCommand::Serve(rules, site) => {
                     *self.site.borrow_mut() = Some(site);
                     self.membership.borrow_mut().clone_from(&rules.membership);
-                    if let Some((known, _)) = &own {
+                    if let Some((known, endpoint)) = &own {
                         *known.borrow_mut() = (*rules).clone();
+                        // Whoever has lost a right does not keep it until its session ends; what runs is answered.
+                        let has_lost = |caller: &Caller| {
+                            let access = control_of(&caller.peer, &rules);
+                            access == ControlAccess::None || access < caller.control
+                        };
+                        endpoint.shut_down_those(has_lost, Manner::Graceful);
                     } else {
                         let sockets = std::mem::take(&mut control_sockets);
                         own = Some(self.open_control_sockets(sockets, &rules));
@@ -279,14 +285,19 @@ impl Host {
             slots: SessionSlots::new(admin_sessions, admin_sessions, CONTROL_GREETINGS),
             budget: Budget::new(SEAT_BYTES),
             session_bytes_max: SESSION_BYTES_MAX,
-            // A peer that may not control is turned away before.
+            // A peer that may not control is turned away before, unless it lost the right since it connected.
             authenticator: Rc::new(move |applicant: &Applicant<'_>| {
                 let peer = applicant.peer;
+                let access = control_of(peer, &known.borrow());
+                if access == ControlAccess::None {
+                    let text = NOT_AN_OPERATOR.to_owned();
+                    return Decision::Now(Err((Code::PermissionError, text)));
+                }
                 // Only a session that asks for it controls anything.
-                let access = || control_of(peer, &known.borrow());
                 let wants = applicant.greeting.wants_admin;
-                let control = if wants { access() } else { ControlAccess::None };
-                Decision::Now(Ok(Admitted { identity: Identity::of_peer(peer), control }))
+                let control = if wants { access } else { ControlAccess::None };
+                let identity = Identity::of_peer(peer);
+                Decision::Now(Ok(Admitted { identity, control, ..Admitted::default() }))
             }),
             // What an operator may do is not counted with what others do.
             access: ServiceAccess::default(),

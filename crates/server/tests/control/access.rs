@@ -3,13 +3,14 @@
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 
 use sekisho_endpoint::blocking::Client;
 use sekisho_endpoint::{Code, Options};
-use sekisho_testkit::{Server, Tree, eventually, have, run};
+use sekisho_testkit::{Background, Server, Tree, eventually, have, run};
 
 use crate::common::{BINARY, LONG, http};
-use crate::support::{ctl, ctl_ok, metric, native, sessions, with_endpoint};
+use crate::support::{admin, ctl, ctl_ok, metric, native, sessions, with_endpoint};
 
 #[test]
 fn a_full_server_refuses_others_and_can_still_be_steered() {
@@ -87,6 +88,20 @@ fn another_user_is_refused_unless_the_configuration_names_them() {
         let allowed = as_nobody(&[&target[..], &["sessions"]].concat());
         assert_eq!(allowed.code(), 0, "{target:?}: {}", allowed.stderr);
     }
+    // Whoever loses a right at a reload loses the session that has it, at the control socket, too; others keep theirs.
+    let mut own = admin(&server);
+    let watching = || sessions(&server).iter().any(|session| session["identity"] == "unix:65534");
+    for less in ["mode=0666; permit control read unix:65534;", "mode=0666;"] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
+        command.args(["ctl", "--pid", &pid, "sessions", "--watch", "--json"]);
+        let _watches = Background::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        eventually("their session", LONG, watching);
+        server.rewrite_config(&config.replace("mode=0666;", less));
+        ctl_ok(&server, &["reload"]);
+        eventually("its end", LONG, || !watching());
+    }
+    assert_eq!(own.call(3, b"x").expect("it goes on"), b"x");
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn control_may_be_read_only() {
     let file = tokens.map(|(name, secret)| format!("{name}:{secret}\n")).concat();
     tree.file("ci", CI);
     tree.file("tokens", [file.as_bytes(), b"ci:", CI].concat());
-    let rules = "token_file {dir}/tokens; permit control read token:monitor; permit control full token:deploy;";
+    let rules = "token_file {dir}/tokens; allow_identity token:ci; permit control read token:monitor; permit control full token:deploy;";
     let server = Server::start_in(tree, BINARY, &with_rules(rules));
     let address = server.address_of(1).to_string();
     let as_token = |name: &str, more: &[&str]| {
@@ -279,6 +279,13 @@ fn control_may_be_read_only() {
     let body = server.tree().path("ci").display().to_string();
     let called = as_token("ci", &["call", "echo", "-d", &body]);
     assert_eq!((called.code(), called.stdout.as_bytes()), (0, CI), "{}", called.stderr);
+    // The admin slot is no way around `allow_identity`: those that may read call nothing else.
+    let slot = Options { admin: true, ..token(tokens[0].1.as_bytes()) };
+    let tcp = TcpStream::connect(server.address_of(1)).expect("it listens");
+    tcp.set_read_timeout(Some(LONG)).expect("a socket takes its options");
+    let mut monitor = Client::connect(tcp, slot).expect("it may read");
+    let denied = monitor.call(Echo::NUMBER, b"x").expect_err("refused");
+    assert_eq!(denied.code(), Some(Code::PermissionError));
     // Reading is not reaching: `http` goes on to be for the addresses that are named.
     assert_eq!(as_token("monitor", &["call", "http", "/"]).code(), 4);
 }

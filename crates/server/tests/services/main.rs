@@ -12,7 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use prost::Message as _;
 use sekisho::Code;
+use sekisho_endpoint::http;
 use sekisho_testkit::{Server, Tree, eventually, have, run};
 
 use services::{BLOCK, COUNT, FORGET, GUARDED, KV, PANIC, PATIENT, SUM, WHOAMI};
@@ -207,6 +209,24 @@ fn limits(server: &Server, way: &dyn Way) {
     eventually("room again", LONG, || echo(BOB).answer.is_ok());
 }
 
+/// E4, E14: a call that goes through the service `http` to another service is one call, and the rules hold for both.
+fn through_http(_: &Server, _: &dyn Way) {
+    let limits = "requests_per_identity 1; http_addresses 127.0.0.1:{port}";
+    let server = serve(&CONFIG.replace("requests_per_identity 4", limits));
+    let get = |user: User<'_>, target: &str| {
+        let request = http::Request { target: target.to_owned(), ..http::Request::default() };
+        let service = (http::NUMBER, "http");
+        let outcome = NativeTcp.call_as(&server, user, service, &request.encode_to_vec());
+        let records = outcome.expect("known").records;
+        let (head, body) = records.split_first().expect("a head");
+        let head = http::Head::decode(&head[..]).expect("it can be read");
+        (head.status, String::from_utf8(body.concat()).expect("text"))
+    };
+    assert_eq!(get(ANN, "/whoami/"), (200, "user:ann".to_owned()));
+    assert_eq!(get(ANN, "/guarded/"), (200, "user:ann".to_owned()));
+    assert_eq!(get(BOB, "/guarded/").0, 403);
+}
+
 /// What only HTTP has: statuses, plain bodies, bodies larger than any frame, methods, logs.
 fn http_alone(server: &Server, _: &dyn Way) {
     let mut client = server.connect();
@@ -319,6 +339,7 @@ fn main() -> ExitCode {
     }
     all.push(("what_only_http_has".to_owned(), &Http1, http_alone));
     all.push(("services_do_not_take_the_turns_of_others".to_owned(), &Http1, turns_of_http));
+    all.push(("a_call_through_http_counts_once".to_owned(), &NativeTcp, through_http));
     all.push(("a_stock_grpc_client".to_owned(), &Http2, grpc));
     all.retain(|(name, ..)| filter.is_none_or(|filter| name.contains(filter.as_str())));
     if arguments.iter().any(|word| word == "--list") {
