@@ -100,6 +100,11 @@ impl From<String> for Refusal {
     }
 }
 
+/// How an order failed, where that counts: a server that lost the lock was not refused, and writes nothing.
+fn refusal_of(issued: &Result<(), Refusal>) -> Option<Failure> {
+    issued.as_ref().err().filter(|refusal| refusal.why != LOST).map(|refusal| refusal.kind)
+}
+
 /// Sees to it that there is always a certificate.
 pub(super) async fn keep(
     wanted: AcmeCertificate,
@@ -177,11 +182,8 @@ pub(super) async fn keep(
         let chance = chance();
         let mut pause = None;
         if let Some(claimed) = claimed {
-            // A server that lost the lock was not refused, and writes nothing.
-            if let Err(Refusal { kind, why, .. }) = &issued
-                && why != LOST
-            {
-                pause = claimed.fail(|count| schedule::retry_after(count, *kind, chance)).await;
+            if let Some(kind) = refusal_of(&issued) {
+                pause = claimed.fail(|count| schedule::retry_after(count, kind, chance)).await;
             }
             claimed.release().await;
         }
