@@ -287,11 +287,11 @@ impl Worker {
         heartbeat.begin();
         let (falls_asleep, wakes) = (Arc::clone(&heartbeat), Arc::clone(&heartbeat));
         let runtime = Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            // Every upload and change is written by one of these; copies and deletions of whole folders, and a
-            // disk that makes some of them wait, must not hold up the others.
+            .enable_all()
+            // Every upload and change is written by one of these. Copies and deletions of whole folders, and a disk that
+            // makes some of them wait, must not hold up the others; what they do needs little stack.
             .max_blocking_threads(32)
+            .thread_stack_size(512 << 10)
             .on_thread_park(move || falls_asleep.sleep(true))
             .on_thread_unpark(move || wakes.sleep(false))
             // Look at the sockets after each round of tasks of a full batch, not in the middle of one.
