@@ -3,7 +3,8 @@
 //! H10 while it looks, so that no head grows beyond them.
 //!
 //! Where an error is found depends on the stream alone, never on how it was cut: limits at the byte
-//! that crosses them, the request line at its end, everything else at the end of the head.
+//! that crosses them, a NUL in the request line at that byte, the rest of that line at its end, everything else at the
+//! end of the head.
 
 use crate::parse::{self, RequestLine};
 use sekisho_http::Policy;
@@ -83,7 +84,13 @@ impl Framer {
             let (limit, too_long) = self.limit(limits);
             let window = limit.min(input.len());
             let from = (self.scanned as usize).min(window);
-            let Some(found) = memchr::memchr(b'\n', &input[from..window]) else {
+            let found = memchr::memchr(b'\n', &input[from..window]);
+            // The same for what another protocol begins with: most have zeros early.
+            let until = found.map_or(window, |found| from + found);
+            if self.line.is_none() && memchr::memchr(0, &input[from..until]).is_some() {
+                return Err(Cause::Nul);
+            }
+            let Some(found) = found else {
                 self.scanned = window as u32;
                 return if input.len() >= limit { Err(too_long) } else { Ok(None) };
             };

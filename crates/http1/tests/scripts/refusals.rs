@@ -371,6 +371,10 @@ fn nothing_is_answered_before_it_is_certain() {
     assert_eq!(refused(peer.sends("\r\n").as_ref()), Some((400, Cause::SpaceBeforeColon)));
     let mut peer = Peer::default();
     assert!(peer.sends("GET / HTTP/3.0\r\n").is_some(), "the request line alone is enough");
+    // The first bytes of another protocol: no line end may ever come.
+    for other in ["*\0\0\0\u{1}", "\u{16}\u{3}\u{1}", "GET\0"] {
+        assert!(Peer::default().sends(other).is_some(), "{other:?}");
+    }
 }
 
 /// H9: a refused HEAD request gets no body, and the scratch holds what is known of it.
