@@ -1,4 +1,4 @@
-//! Admission: slots for sessions, further ones for operators (E4), and the authenticator that finds out who a peer
+//! Admission: slots for sessions, further ones for operators, and the authenticator that finds out who a peer
 //! is.
 
 use std::collections::HashMap;

@@ -165,7 +165,7 @@ impl<S: Transport> Client<S> {
         self.write_some();
     }
 
-    /// Asks for a longer life from now on (E6); returns what the session has.
+    /// Asks for a longer life from now on; returns what the session has.
     pub fn extend(&mut self, length: Duration) -> Result<Duration, CallError> {
         self.core.extend(length);
         self.wait_for(|core| match core.extended.take() {

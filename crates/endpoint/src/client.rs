@@ -143,7 +143,7 @@ impl<S: Stream> Client<S> {
         .await
     }
 
-    /// Asks for a longer life from now on (E6); returns what the session has.
+    /// Asks for a longer life from now on; returns what the session has.
     pub async fn extend(&self, length: Duration) -> Result<Duration, CallError> {
         lock(&self.shared).core.extend(length);
         self.wait_for(|core| match core.extended.take() {

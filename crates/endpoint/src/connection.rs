@@ -297,7 +297,7 @@ impl<S: Stream> Connection<S> {
         Response::counted(Rc::<Session>::clone(&self.session), id, held, permit)
     }
 
-    /// Answers a request for whose body there was no memory (E4).
+    /// Answers a request for whose body there was no memory.
     pub(crate) fn refuse(&self, id: RequestId) {
         self.endpoint.count(|counters| counters.refused += 1);
         let response = self.response(id, None, RequestPermit::default());

@@ -1,4 +1,4 @@
-//! The service `control` as its callers see it (E9): its number and its messages. The server in this
+//! The service `control` as its callers see it: its number and its messages. The server in this
 //! project offers it; what it does is described in `docs/control.md`.
 //!
 //! A request is an [`ControlRequest`]. A field that a later version adds is skipped by an earlier one; a number once
@@ -199,7 +199,7 @@ pub struct Listed {
     pub silent_workers: u32,
 }
 
-/// A session, of whatever protocol (L34).
+/// A session, of whatever protocol.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Session {
     /// Its number, unique in the server.
@@ -259,7 +259,7 @@ pub struct Session {
     pub node: String,
 }
 
-/// A request of a session (L34).
+/// A request of a session.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Request {
     /// Its number in the session.

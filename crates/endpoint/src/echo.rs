@@ -1,4 +1,4 @@
-//! The service `echo` (E9): the answer is the request. For measuring, and for trying a connection.
+//! The service `echo`: the answer is the request. For measuring, and for trying a connection.
 
 use std::rc::Rc;
 

@@ -32,11 +32,11 @@ use crate::session::{Session, SessionInfo};
 use crate::stream::Stream;
 use crate::watchdog::Heartbeat;
 
-/// Without descriptors, accepting pauses this long (O5).
+/// Without descriptors, accepting pauses this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A TCP peer that has been silent for so long is asked by the kernel whether it is there, and asked again in this
-/// interval; when it has not answered so often, it is lost (L12).
+/// interval; when it has not answered so often, it is lost.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_PROBES: u32 = 3;
@@ -102,9 +102,9 @@ pub struct Counters {
     pub denied: u64,
     /// Requests that were admitted.
     pub requests: u64,
-    /// Handlers that answered while their channel was open (L29).
+    /// Handlers that answered while their channel was open.
     pub answered_with_open_channel: u64,
-    /// Handlers that went without an answer (L32).
+    /// Handlers that went without an answer.
     pub dropped_unanswered: u64,
     /// Services that panicked; each of these is counted above as well, unless it had answered.
     pub panicked: u64,
@@ -289,7 +289,7 @@ impl Endpoint {
         }
     }
 
-    /// Accepts connections on a Unix socket and serves them through shared memory (E7).
+    /// Accepts connections on a Unix socket and serves them through shared memory.
     pub async fn listen_ipc(self: Rc<Self>, listener: UnixListener, config: ipc::Config) {
         let greetings = Greetings::new(self.config.slots.greetings());
         while let Some(accepted) = self.accept(listener.accept()).await {
@@ -323,7 +323,7 @@ impl Endpoint {
         self.counters.get()
     }
 
-    /// How many connections are at work: sessions whose task and transport are there (L13), and peers
+    /// How many connections are at work: sessions whose task and transport are there, and peers
     /// that are not admitted yet. A session that is over may be listed longer than that.
     pub const fn connections(&self) -> usize {
         self.connections.get()
@@ -342,7 +342,7 @@ impl Endpoint {
         (buffers.len(), buffers.iter().map(Vec::capacity).sum())
     }
 
-    /// All sessions, in the order of their numbers (L34).
+    /// All sessions, in the order of their numbers.
     pub fn list(&self) -> Vec<SessionInfo> {
         self.reclaim();
         self.sessions.borrow().values().filter_map(|session| session.info(self)).collect()
@@ -374,7 +374,7 @@ impl Endpoint {
         }
     }
 
-    /// Cancels a request (L31); returns whether there is one that was not cancelled before.
+    /// Cancels a request; returns whether there is one that was not cancelled before.
     pub fn cancel(&self, session: u64, request: RequestId) -> bool {
         self.session(session).is_some_and(|session| {
             session.command(|engine, _, now| engine.cancel(request, Cause::Operator, now))
@@ -417,7 +417,7 @@ impl Endpoint {
         }
     }
 
-    /// Drops sessions that are over and that have no handles left (L11).
+    /// Drops sessions that are over and that have no handles left.
     pub fn reclaim(&self) {
         let now = self.clock.now();
         let mut over = std::mem::take(&mut *self.over.borrow_mut());

@@ -1,4 +1,4 @@
-//! The service `http` as its callers see it (E9): its number and its messages.
+//! The service `http` as its callers see it: its number and its messages.
 //!
 //! A request is a [`Request`]. The first record of the channel is the answer's [`Head`], the others are its
 //! body; the result is [`Done`]. What no HTTP server could answer is an error.

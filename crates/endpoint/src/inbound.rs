@@ -1,5 +1,5 @@
 //! Which calls may be made, and bodies that come after their requests: handed on part by part to services that take them so, gathered for the
-//! others. What a service takes is the client's credit; what a session holds of it is counted (E4).
+//! others. What a service takes is the client's credit; what a session holds of it is counted.
 
 use std::rc::Rc;
 

@@ -1,5 +1,4 @@
-//! What an endpoint reports for the log: every end has a reason (O6), every bug of a handler is named (L29,
-//! L32).
+//! What an endpoint reports for the log: every end has a reason, every bug of a handler is named.
 
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{CloseReason, RequestId};

@@ -76,7 +76,7 @@ pub(crate) struct Member {
     slot: Option<SlotGuard>,
 }
 
-/// A session as it can be seen from outside (L34).
+/// A session as it can be seen from outside.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionInfo {
     /// Its number.
@@ -109,7 +109,7 @@ pub struct SessionInfo {
     pub requests: Vec<RequestInfo>,
 }
 
-/// A request as it can be seen from outside (L34).
+/// A request as it can be seen from outside.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestInfo {
     /// Its number in the session.
@@ -130,7 +130,7 @@ pub struct RequestInfo {
 
 impl State {
     /// The connection is gone. So is the slot, unless a service is still at work: one that has answered and
-    /// keeps its handle keeps the session's record (L33), but not the slot.
+    /// keeps its handle keeps the session's record, but not the slot.
     pub(crate) fn end(&mut self) {
         self.is_over = true;
         self.free_slot();

@@ -1,4 +1,4 @@
-//! A service at work on a request, and the time that the services of a session may take in one turn (E4): whatever
+//! A service at work on a request, and the time that the services of a session may take in one turn: whatever
 //! they compute, other sessions have their turn when it is over.
 
 use std::cell::Cell;

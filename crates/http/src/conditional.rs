@@ -1,4 +1,4 @@
-//! Validators and conditional requests (F1, RFC 9110 §13): does the client already have what it asks
+//! Validators and conditional requests (RFC 9110 §13): does the client already have what it asks
 //! for, or is what it has in mind gone? A pure decision on a head and two validators.
 
 use crate::date;

@@ -49,7 +49,7 @@ pub fn is_trailer(name: &[u8]) -> bool {
 }
 
 /// Puts the fields of a request that are for the upstream as well into `out`: none that is about the
-/// connection to the client, whether by its name or by a `Connection` field (U3). Neither `Host` nor
+/// connection to the client, whether by its name or by a `Connection` field. Neither `Host` nor
 /// `Content-Length`, which are written anew, and none that the configuration replaces.
 pub fn push_end_to_end(head: &Head, out: &mut Fields, is_replaced: impl Fn(&[u8]) -> bool) {
     let has_connection = head.known(Known::Connection).is_some();
@@ -253,7 +253,7 @@ impl fmt::Debug for Fields {
     }
 }
 
-/// Whether bytes are allowed in a field's value: no control byte that could end the line (V24, V48).
+/// Whether bytes are allowed in a field's value: no control byte that could end the line.
 pub fn is_field_value(bytes: &[u8]) -> bool {
     !bytes.iter().any(|byte| (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f)
 }

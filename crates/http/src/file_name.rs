@@ -1,4 +1,4 @@
-//! File names that come from a client: reduced to one component that is safe to have in a folder (F5).
+//! File names that come from a client: reduced to one component that is safe to have in a folder.
 
 /// The longest name that file systems take.
 pub const BYTES_MAX: usize = 255;

@@ -1,4 +1,5 @@
-//! The types that every HTTP version shares: head, method, status, target, validators and ranges. Pure.
+//! The types that every HTTP version shares: head, method, status, target, validators and ranges. It owns no
+//! socket, task, file or clock; the program around it, which does, is called the shell.
 #![forbid(unsafe_code)]
 
 pub mod conditional;

@@ -1,5 +1,5 @@
 //! `multipart/form-data` (RFC 7578, RFC 2046) as it comes: however the bytes are cut, the parts are the
-//! same. It keeps a part's head and nothing else; every length has a limit (V29).
+//! same. It keeps a part's head and nothing else; every length has a limit.
 //!
 //! ```text
 //! preamble ──delimiter──► after ──CRLF──► head ──empty line──► body ──delimiter──► after

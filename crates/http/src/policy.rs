@@ -1,9 +1,9 @@
 //! What the configuration says about one connection's manners. Shared by all connections of a server
-//! block or location; swapped when `Host` has chosen another (T8).
+//! block or location; swapped when `Host` has chosen another.
 
 use std::time::Duration;
 
-/// Limits and deadlines of a connection. `None` means none (T2).
+/// Limits and deadlines of a connection. `None` means none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// `client_header_timeout`
@@ -36,9 +36,9 @@ pub struct Policy {
     pub head_bytes_max: usize,
     /// How many fields, beyond which it is 431.
     pub fields_max: usize,
-    /// `client_body_discard_max`: how much of an unwanted body is read and thrown away (H6).
+    /// `client_body_discard_max`: how much of an unwanted body is read and thrown away.
     pub body_discard_max: u64,
-    /// `half_close`: FIN while a program works does not count as a lost client (H11).
+    /// `half_close`: FIN while a program works does not count as a lost client.
     pub half_close: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Byte ranges (F1, RFC 9110 §14): what a `Range` field asks of a body of known size. Whatever it asks,
+//! Byte ranges (RFC 9110 §14): what a `Range` field asks of a body of known size. Whatever it asks,
 //! the parts are few and together not larger than the body.
 
 use std::ops::Range;

@@ -1,10 +1,10 @@
-//! The request target: percent-decoding and dot segments. The only place `..` is resolved (F2): what
-//! leaves this room is an absolute path without dot segments, NUL or line ends. It must never open
+//! The request target: percent-decoding and dot segments. The only place `..` is resolved: what
+//! leaves this module is an absolute path without dot segments, NUL or line ends. It must never open
 //! a file or decode twice.
 
 use std::net::Ipv6Addr;
 
-/// Why a request target is refused. Each is a 400 found while routing: the connection is kept (H3).
+/// Why a request target is refused. Each is a 400 found while routing: the connection is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TargetError {
     /// A `%` without two hexadecimal digits behind it.
@@ -98,7 +98,7 @@ pub fn split_authority(target: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Percent-decodes once, merges slashes if asked, and resolves dot segments once, into `out`, which is
 /// cleared first. A fragment ends the path. Escaped dots and slashes count as unescaped, as in nginx: what
-/// is above the root stays out of reach because segments are resolved after decoding (F2). A backslash is an
+/// is above the root stays out of reach because segments are resolved after decoding. A backslash is an
 /// ordinary byte.
 pub fn resolve(path: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(), TargetError> {
     out.clear();

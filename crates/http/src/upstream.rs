@@ -1,5 +1,5 @@
 //! The client side of a protocol, as an upstream task sees it: the same methods for HTTP/1, HTTP/2, FastCGI, SCGI
-//! and uwsgi (U1–U4). The engines stand beside their protocols; the task around them is written once.
+//! and uwsgi. The engines stand beside their protocols; the task around them is written once.
 //! Nothing here owns a socket or a clock.
 //!
 //! An engine is one connection to an upstream. It carries one request at a time; after a clean end it may
@@ -44,7 +44,7 @@ pub trait UpstreamProtocol: Engine<Event = Event, Scratch = Scratch> {
     fn end_body(&mut self, scratch: &mut Scratch, now: Moment) -> Result<(), RequestFault>;
 
     /// Whether the task takes no more of the answer for now. While it does not, the upstream is not late
-    /// (T9).
+    ///.
     fn hold(&mut self, is_held: bool, now: Moment);
 
     /// The transport failed: a reset, a broken pipe, a TLS connection that ended without `close_notify`.
@@ -79,10 +79,10 @@ pub trait UpstreamProtocol: Engine<Event = Event, Scratch = Scratch> {
     /// What the exchange is doing.
     fn phase(&self) -> Phase;
 
-    /// Whether the connection may carry another request, or why not (U4).
+    /// Whether the connection may carry another request, or why not.
     fn reuse(&self) -> Result<(), NotReusable>;
 
-    /// Whether the connection may carry another request (U4).
+    /// Whether the connection may carry another request.
     fn is_reusable(&self) -> bool {
         self.reuse().is_ok()
     }
@@ -127,7 +127,7 @@ pub enum RequestBody {
     Unknown,
 }
 
-/// Why a request cannot be sent. It is our own side that erred, or the configuration: nothing has left (U3).
+/// Why a request cannot be sent. It is our own side that erred, or the configuration: nothing has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestFault {
     /// The connection still carries another request, or can carry none.
@@ -178,7 +178,7 @@ pub enum Event {
     /// The answer is complete; trailers lie in `scratch.trailers`.
     End,
     /// 101: its head lies in `scratch.head`. From here on both directions are a tunnel, whose bytes come as
-    /// [`Event::Body`] and leave by [`UpstreamProtocol::body`] (U6).
+    /// [`Event::Body`] and leave by [`UpstreamProtocol::body`].
     Upgraded,
     /// The exchange is over without a whole answer, and the connection with it.
     Failed(Failure),
@@ -253,7 +253,7 @@ impl ResponseHead {
     }
 }
 
-/// Why an upstream connection carries no further request (U4).
+/// Why an upstream connection carries no further request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NotReusable {
     /// An exchange is still running.

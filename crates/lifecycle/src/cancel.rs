@@ -1,4 +1,4 @@
-//! The flag that a handler looks at: raised once, by the first cause, and never lowered (L31). It
+//! The flag that a handler looks at: raised once, by the first cause, and never lowered. It
 //! is a notice: it stops nothing by itself and has no answer of its own. Waking a handler that waits
 //! for something else is the shell's business.
 
@@ -14,13 +14,13 @@ pub struct Cancel(Arc<AtomicU8>);
 pub enum Cause {
     /// The client asked.
     ClientAsked = 1,
-    /// The client is gone (L12).
+    /// The client is gone.
     ClientLost = 2,
-    /// The session is shut down by force (L7).
+    /// The session is shut down by force.
     Shutdown = 3,
     /// A deadline fell.
     Deadline = 4,
-    /// An operator asked (E9).
+    /// An operator asked.
     Operator = 5,
 }
 

@@ -3,7 +3,7 @@
 
 use crate::time::Moment;
 
-/// What a deadline limits (T4). Each kind has its own log tag and counter (T10).
+/// What a deadline limits. Each kind has its own log tag and counter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DeadlineKind {
     /// The request head must be complete: absolute, bytes do not extend it.
@@ -22,13 +22,13 @@ pub enum DeadlineKind {
     Silence,
     /// What the request waits for must come: a place for a program, its turn under a rate, a password's check.
     Wait,
-    /// The first message of a native session must be complete (E2): absolute.
+    /// The first message of a native session must be complete: absolute.
     Handshake,
-    /// A native frame that has begun must come to its end (E2).
+    /// A native frame that has begun must come to its end.
     Frame,
-    /// Something must pass over a native session (E6).
+    /// Something must pass over a native session.
     Session,
-    /// Channels must be drained before a graceful end (L14).
+    /// Channels must be drained before a graceful end.
     Drain,
     /// A native request must be done: its caller waits no longer.
     Request,
@@ -38,11 +38,11 @@ pub enum DeadlineKind {
     Rate,
     /// A session that is being ended must be over: its quiet moment while it drains, or what it has left by force.
     Shutdown,
-    /// A connection to an upstream must be there, its handshake included (U2).
+    /// A connection to an upstream must be there, its handshake included.
     UpstreamConnect,
-    /// An upstream must take bytes (U2).
+    /// An upstream must take bytes.
     UpstreamSend,
-    /// An upstream must send bytes; in a tunnel, either side must (U2, U6).
+    /// An upstream must send bytes; in a tunnel, either side must.
     UpstreamRead,
 }
 

@@ -1,5 +1,5 @@
 //! Shutdown of many sessions: how many are left, when grace turns into force, and when force gives
-//! up (O4). Keeps no clock: the time comes in, the next deadline goes out. The sessions themselves are
+//! up. Keeps no clock: the time comes in, the next deadline goes out. The sessions themselves are
 //! not here; each has its own `Stay`. A holder of many sessions may count as one: a worker counts until its
 //! last session has ended.
 
@@ -76,7 +76,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The status that the process exits with: 0 when drained, another when forced (O4).
+    /// The status that the process exits with: 0 when drained, another when forced.
     pub const fn exit_status(self) -> u8 {
         match self {
             Self::Drained => 0,
@@ -119,7 +119,7 @@ impl Drain {
         }
     }
 
-    /// When `TimePassed` must come at the latest, if ever (T2).
+    /// When `TimePassed` must come at the latest, if ever.
     pub const fn next_deadline(&self) -> Option<Moment> {
         match self.phase {
             Phase::Open | Phase::Over(_) => None,

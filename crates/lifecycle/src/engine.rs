@@ -40,7 +40,7 @@ pub enum Stage {
     Closed(CloseReason),
 }
 
-/// Why a session ended. Every close has one, in the log and in a counter (O6).
+/// Why a session ended. Every close has one, in the log and in a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CloseReason {
     /// The peer closed between requests: the ordinary end.
@@ -63,7 +63,7 @@ pub enum CloseReason {
     KeepAliveOff,
     /// There are as many connections as there may be.
     TooMany,
-    /// The peer may not come in: its credential or its version will not do (E2, E3).
+    /// The peer may not come in: its credential or its version will not do.
     NotAdmitted,
     /// The configuration said to close without an answer (`return 444`).
     ByConfiguration,
@@ -104,7 +104,7 @@ impl CloseReason {
     }
 
     /// Whether the transport must be reset whatever was being sent. (An engine says for itself whether a plain end
-    /// would make an incomplete response look complete: C5.)
+    /// would make an incomplete response look complete.)
     pub const fn wants_reset(self) -> bool {
         matches!(self, Self::Panicked)
     }
@@ -134,11 +134,11 @@ pub trait Engine {
     /// itself); `pending` says whether any are still waiting to leave.
     fn transmitted(&mut self, moved: u64, pending: bool, now: Moment);
 
-    /// The earliest deadline in effect, if any (T2).
+    /// The earliest deadline in effect, if any.
     fn next_deadline(&self) -> Option<Deadline>;
 
     /// Lets the deadlines that are due act. Data that came in the same turn has been received before
-    /// this is called (T3).
+    /// this is called.
     fn expire(&mut self, now: Moment) -> Option<Self::Event>;
 
     /// Where the session stands.

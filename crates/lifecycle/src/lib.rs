@@ -1,5 +1,6 @@
 //! How sessions and requests live and die. Knows no protocol, owns no socket, task, file or clock:
-//! facts and the current time go in, orders and deadlines come out.
+//! facts and the current time go in, orders and deadlines come out. The program around it, which has them, is called
+//! the shell.
 #![forbid(unsafe_code)]
 
 pub mod budget;

@@ -1,4 +1,4 @@
-//! The states of a request and its channel, as one table (L20–L27). Knows no handler and no
+//! The states of a request and its channel, as one table. Knows no handler and no
 //! transport. Answers, handles and cancellation are in `stay.rs`.
 
 use std::fmt;
@@ -49,9 +49,9 @@ pub enum Fact {
     ResultSent,
     /// The handler opened a channel.
     ChannelAcquired,
-    /// The producer has sent all (L28).
+    /// The producer has sent all.
     ChannelReleased,
-    /// The client has taken all, or wants no more (L28).
+    /// The client has taken all, or wants no more.
     ChannelDrained,
 }
 
@@ -62,7 +62,7 @@ pub enum Order {
     Nothing,
     /// The session counts one response sent.
     CountAnswer,
-    /// The same, and the session owns the channel from here until it is drained (L30).
+    /// The same, and the session owns the channel from here until it is drained.
     CountAnswerAndAdoptChannel,
     /// The session releases a channel that it had adopted.
     ReleaseChannel,
@@ -108,12 +108,12 @@ impl Request {
         })
     }
 
-    /// Whether its answer is still owed: only such a request counts as running (L33).
+    /// Whether its answer is still owed: only such a request counts as running.
     pub const fn is_running(self) -> bool {
         !matches!(self, Self::Nil | Self::Lingering | Self::Finished)
     }
 
-    /// Whether the producer still has the channel: no result may be sent then (L29).
+    /// Whether the producer still has the channel: no result may be sent then.
     pub const fn has_open_channel(self) -> bool {
         matches!(self, Self::ChannelOpen | Self::ChannelDrained)
     }

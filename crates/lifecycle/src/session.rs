@@ -1,4 +1,4 @@
-//! The states of a session, as one table (L1–L11). Knows only how many requests run; which ones, and the
+//! The states of a session, as one table. Knows only how many requests run; which ones, and the
 //! state of their channels, is known in `stay.rs`. Nothing else may assign a session's state.
 
 use std::fmt;
@@ -32,12 +32,12 @@ pub enum Session {
     Shutdown,
 }
 
-/// The manner of a shutdown. Force is the greater of the two and is never weakened (L10).
+/// The manner of a shutdown. Force is the greater of the two and is never weakened.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Manner {
     /// What runs may finish; nothing is cancelled.
     Graceful,
-    /// Running requests are cancelled. A transport lost unasked counts as this (L12).
+    /// Running requests are cancelled. A transport lost unasked counts as this.
     Forceful,
 }
 
@@ -69,9 +69,9 @@ pub enum Order {
     Refuse,
     /// Tell every running request to cancel.
     CancelAll,
-    /// Let the task and a TCP socket go (L13).
+    /// Let the task and a TCP socket go.
     ReleaseWorker,
-    /// Let the session object go, and shared memory where there is some (L13).
+    /// Let the session object go, and shared memory where there is some.
     ReleaseSlot,
 }
 

@@ -2,7 +2,7 @@
 //! channel that is not drained, which were cancelled. It ties the tables of `session.rs` and `request.rs`
 //! together and feeds them; facts go in, orders come out, in the order in which they are to be carried out.
 //!
-//! It never sends, wakes or frees anything itself, and keeps no time: the drain deadline (L14) comes
+//! It never sends, wakes or frees anything itself, and keeps no time: the drain deadline comes
 //! from `drain.rs` and arrives here as a forceful shutdown.
 
 use std::fmt;
@@ -30,17 +30,17 @@ pub enum Fact {
     ResponseSent(RequestId),
     /// The handler opened its channel.
     ChannelAcquired(RequestId),
-    /// The producer has sent all (L28).
+    /// The producer has sent all.
     ChannelReleased(RequestId),
-    /// The client has taken all, or wants no more (L28).
+    /// The client has taken all, or wants no more.
     ChannelDrained(RequestId),
     /// One request is to be cancelled.
     CancelAsked(RequestId, Cause),
-    /// The last handle of a request is gone (L33).
+    /// The last handle of a request is gone.
     HandleDropped(RequestId),
     /// The session is to end; also the drain deadline, as force.
     ShutdownAsked(Manner),
-    /// The transport is gone, unasked (L12).
+    /// The transport is gone, unasked.
     TransportLost,
     /// The listener's side collects what a finished session left.
     Reclaimed,
@@ -49,7 +49,7 @@ pub enum Fact {
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Order {
-    /// Make the task, the session object and the transport (L1).
+    /// Make the task, the session object and the transport.
     Allocate,
     /// Let the request run under this number.
     Admit(RequestId),
@@ -57,44 +57,44 @@ pub enum Order {
     Refuse(Refusal),
     /// Let the handler's answer leave, and report `ResponseSent`.
     SendAnswer(RequestId),
-    /// Send an `UNKNOWN` error for a handler that gave no answer, and report `ResponseSent` (L32).
+    /// Send an `UNKNOWN` error for a handler that gave no answer, and report `ResponseSent`.
     AnswerUnknown(RequestId),
     /// Throw the answer away: the client is gone. It counts as sent already.
     DiscardAnswer(RequestId),
     /// Close the channel in the producer's place.
     CloseChannel(RequestId),
-    /// The session owns the channel from here until it is drained (L30).
+    /// The session owns the channel from here until it is drained.
     AdoptChannel(RequestId),
     /// The channel is no longer read: free what is in it, and let a producer that still writes
-    /// neither block nor fail (L28).
+    /// neither block nor fail.
     DropChannel(RequestId),
     /// Raise the request's flag and wake its handler.
     Cancel(RequestId, Cause),
     /// A handler's bug: log and count it.
     Report(RequestId, Bug),
-    /// Free the request: it is finished and has no handle (L33).
+    /// Free the request: it is finished and has no handle.
     ReleaseRequest(RequestId),
-    /// Release the task and a TCP socket (L13).
+    /// Release the task and a TCP socket.
     ReleaseWorker,
-    /// Let the session object go, and shared memory where there is some (L13).
+    /// Let the session object go, and shared memory where there is some.
     ReleaseSlot,
 }
 
 /// Why a request was not admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {
-    /// The session is being shut down (L8).
+    /// The session is being shut down.
     SessionClosed,
-    /// The session has as many requests as it may have (E4).
+    /// The session has as many requests as it may have.
     TooMany,
 }
 
 /// What a handler did wrong. The client gets its one answer all the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Bug {
-    /// It answered while its channel was open (L29).
+    /// It answered while its channel was open.
     AnsweredWithOpenChannel,
-    /// It dropped its last handle without an answer (L32).
+    /// It dropped its last handle without an answer.
     DroppedUnanswered,
 }
 
@@ -113,7 +113,7 @@ pub enum Illegal {
     NotAnswered(RequestId),
     /// The request's last handle was dropped before.
     NotHeld(RequestId),
-    /// A handle still exists, so the session cannot be reclaimed (L33).
+    /// A handle still exists, so the session cannot be reclaimed.
     StillHeld,
 }
 
@@ -137,7 +137,7 @@ pub struct Entry {
 pub struct Stay {
     session: Session,
     /// The strongest shutdown asked for. The session's table gets it at once when requests run, and when the
-    /// last channel is drained otherwise (L14).
+    /// last channel is drained otherwise.
     asked: Option<Manner>,
     is_lost: bool,
     requests_max: u32,
@@ -186,7 +186,7 @@ impl Stay {
     }
 
     /// The session's state. While a graceful shutdown waits for channels, that is still the state before the
-    /// end: idle, or `c_1` (L14).
+    /// end: idle, or `c_1`.
     pub const fn session(&self) -> Session {
         self.session
     }
@@ -211,7 +211,7 @@ impl Stay {
         self.running
     }
 
-    /// Whether only undrained channels keep a graceful shutdown from completing (L14).
+    /// Whether only undrained channels keep a graceful shutdown from completing.
     pub fn is_waiting_for_channels(&self) -> bool {
         self.asked.is_some() && self.session != Session::Shutdown && self.running == 0
     }
@@ -291,7 +291,7 @@ impl Stay {
         self.leave_if_done(orders)
     }
 
-    /// Raises a request's flag, once. A request that has its answer is past cancelling (L31).
+    /// Raises a request's flag, once. A request that has its answer is past cancelling.
     fn cancel(&mut self, id: RequestId, cause: Cause, orders: &mut Vec<Order>) {
         let Ok(entry) = self.unanswered(id) else { return };
         if entry.cancelled.is_none() {
@@ -398,7 +398,7 @@ impl Stay {
         self.tell_session(session::Fact::ResponseSent, orders)
     }
 
-    /// Completes an accepted shutdown once nothing runs and nothing is undrained (L14).
+    /// Completes an accepted shutdown once nothing runs and nothing is undrained.
     fn leave_if_done(&mut self, orders: &mut Vec<Order>) -> Result<(), Illegal> {
         let Some(manner) = self.asked else { return Ok(()) };
         let is_done = self.running == 0 && self.undrained == 0;

@@ -1,11 +1,11 @@
-//! The monotonic time as the pure rooms know it: a number that comes in as an argument. A test makes
-//! one out of thin air; the shell makes it in `net/clock.rs` and nowhere else.
+//! The monotonic time as code without a clock knows it: a number that comes in as an argument. A test makes
+//! one out of thin air; a program makes it of its own clock, in one place.
 
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point on the monotonic clock, in nanoseconds since some fixed start (T1). Kept as one more, so that
+/// A point on the monotonic clock, in nanoseconds since some fixed start. Kept as one more, so that
 /// "no moment" needs no room of its own: sessions hold several that may be missing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Moment(NonZeroU64);
@@ -42,7 +42,7 @@ impl Moment {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 
-    /// The one comparison (T2): used both to compute a wait and to expire.
+    /// The one comparison: used both to compute a wait and to expire.
     pub const fn is_due(self, now: Self) -> bool {
         now.0.get() >= self.0.get()
     }

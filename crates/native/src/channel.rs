@@ -1,6 +1,6 @@
 //! Credit: how much of a channel may be on its way. The producer spends it, the client gives it back for
 //! what has been taken from it. So each side holds at most one window of each channel, and a slow reader
-//! slows its producer (E4). A record costs its head as well, or empty ones would be free.
+//! slows its producer. A record costs its head as well, or empty ones would be free.
 
 use crate::frame::HEAD_BYTES;
 

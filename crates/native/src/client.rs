@@ -175,7 +175,7 @@ impl Client {
         Ok(slot)
     }
 
-    /// Asks for a request to be cancelled. It still gives its one answer (L31).
+    /// Asks for a request to be cancelled. It still gives its one answer.
     pub fn cancel(&mut self, slot: u16, scratch: &mut Scratch, now: Moment) {
         if self.pending(slot).is_some_and(|pending| pending.state.is_running()) {
             self.put_bare(Head::of_slot(Kind::Cancel, slot), scratch, now);
@@ -263,7 +263,7 @@ impl Client {
         }
     }
 
-    /// The client has taken all of all channels, or wants no more (L28).
+    /// The client has taken all of all channels, or wants no more.
     pub fn drained(&mut self, slot: u16, scratch: &mut Scratch, now: Moment) {
         if self.step(slot, Fact::ChannelDrained).is_some() {
             self.put_bare(Head::of_slot(Kind::Drained, slot), scratch, now);
@@ -280,7 +280,7 @@ impl Client {
         }
     }
 
-    /// Asks for a longer life (E6).
+    /// Asks for a longer life.
     pub fn extend(&mut self, length: Duration, scratch: &mut Scratch, now: Moment) {
         if matches!(self.phase, Phase::Open | Phase::Closing) {
             let asked = Extension { millis: u64::try_from(length.as_millis()).unwrap_or(u64::MAX) };

@@ -1,11 +1,11 @@
-//! The error codes (E8). Their numbers are on the wire and never change; a new one gets a new number.
+//! The error codes. Their numbers are on the wire and never change; a new one gets a new number.
 
 use std::fmt;
 
 /// The kind of error, for programs. The text beside it is for humans.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Code {
-    /// Unknown: a handler went away without an answer (L32), or the number is not known here.
+    /// Unknown: a handler went away without an answer, or the number is not known here.
     Unknown = 1,
     /// The server could not do its own part.
     SystemError = 2,
@@ -19,19 +19,19 @@ pub enum Code {
     PermissionError = 6,
     /// Reading or writing something failed.
     IoError = 7,
-    /// There are as many, or it is as large, as may be (E4, E5).
+    /// There are as many, or it is as large, as may be.
     ResourceLimitReached = 8,
-    /// The session is being shut down, or is over (L8).
+    /// The session is being shut down, or is over.
     SessionClosed = 9,
-    /// The session, or its handshake, took too long (E6).
+    /// The session, or its handshake, took too long.
     SessionExpired = 10,
-    /// No service has this number (E3).
+    /// No service has this number.
     ServiceNotFound = 11,
     /// The service is there and cannot work.
     ServiceUnavailable = 12,
     /// The request, or the frame, cannot be understood.
     InvalidRequest = 13,
-    /// The request was cancelled before it was done (L31).
+    /// The request was cancelled before it was done.
     OperationCancelled = 14,
     /// The server does not want to.
     OperationDenied = 15,

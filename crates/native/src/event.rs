@@ -50,9 +50,9 @@ pub enum Event {
     Discarded,
     /// A request was refused and has its answer: what the pieces before gave is thrown away.
     Refused(Code),
-    /// The request is cancelled: its handler is woken (L31).
+    /// The request is cancelled: its handler is woken.
     Cancelled(RequestId, Cause),
-    /// There is more credit, or the client reads no more: a producer that waits looks again (L28).
+    /// There is more credit, or the client reads no more: a producer that waits looks again.
     ChannelMoved(RequestId),
     /// A handler's bug: it is logged and counted.
     Bug(RequestId, Bug),

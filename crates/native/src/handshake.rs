@@ -41,7 +41,7 @@ pub struct Greeting {
     pub user: String,
     /// What the peer shows for itself: a token, or the password of `user`; may be empty.
     pub credential: Secret,
-    /// Whether it asks for the admin slot (E4).
+    /// Whether it asks for the admin slot.
     pub wants_admin: bool,
     /// The newest minor version that both know.
     pub minor: u32,
@@ -83,7 +83,7 @@ impl fmt::Debug for Secret {
 /// Why a handshake is not in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Misfit {
-    /// Another major version: refused with the one that would do (E3).
+    /// Another major version: refused with the one that would do.
     Version,
     /// A name is too long, or has bytes that would spoil a list or a log.
     Name,

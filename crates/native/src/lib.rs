@@ -1,9 +1,10 @@
 //! The native endpoint's protocol, both sides of it: frames, handshake, requests in slots, channels with
 //! credit, cancel, shutdown and expiry. Bytes and the current time go in; events, bytes and deadlines come
-//! out. It owns no socket, task, file or clock, and knows no service.
+//! out. It owns no socket, task, file or clock, and knows no service; the program around it, which does, is called
+//! the shell.
 //!
 //! How sessions and requests live and die is not decided here: the tables of `sekisho_lifecycle` are,
-//! on the server's side through its `Stay`. The wire form is in `docs/protocol.md`, byte by byte.
+//! on the server's side through its `Stay`. The wire form is in `docs/protocol.md` of the repository, byte by byte.
 #![forbid(unsafe_code)]
 
 pub mod channel;

@@ -33,7 +33,7 @@ pub struct Hello {
     /// A token; with a `user`, that user's password.
     #[prost(bytes = "vec", tag = "5")]
     pub credential: Vec<u8>,
-    /// Whether the admin slot is asked for (E4).
+    /// Whether the admin slot is asked for.
     #[prost(bool, tag = "6")]
     pub admin: bool,
     /// How many bytes of each channel the client is ready to hold; zero leaves it to the server.
@@ -101,7 +101,7 @@ pub struct Bye {
     /// Why, for people.
     #[prost(string, tag = "2")]
     pub text: String,
-    /// The major version that would do (E3).
+    /// The major version that would do.
     #[prost(uint32, tag = "3")]
     pub major: u32,
     /// And the minor.
@@ -142,7 +142,7 @@ pub struct Shutdown {
     pub forceful: bool,
 }
 
-/// The client wants the session to live longer (E6), or knows now that it does.
+/// The client wants the session to live longer, or knows now that it does.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Extension {
     /// For how long from now on.

@@ -8,29 +8,29 @@ use crate::handshake::Greeting;
 /// Limits and timeouts. `None` is "no such deadline".
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// The longest payload of a request, a result or a record (E4).
+    /// The longest payload of a request, a result or a record.
     pub frame_bytes_max: u32,
-    /// Requests per session: running, or with an undrained channel, or still held (E4).
+    /// Requests per session: running, or with an undrained channel, or still held.
     pub requests_max: u32,
-    /// Undrained channels per session (E4).
+    /// Undrained channels per session.
     pub channels_max: u32,
-    /// The window of each channel: what the server holds of it at the most (E4).
+    /// The window of each channel: what the server holds of it at the most.
     pub channel_bytes_max: u32,
     /// With so much waiting to leave, nothing more is taken in, and no record is taken from a handler.
     pub output_bytes_max: u64,
-    /// From connecting to the end of the handshake: absolute (E2).
+    /// From connecting to the end of the handshake: absolute.
     pub handshake_timeout: Option<Duration>,
-    /// How long the shell may take to decide on a peer that has sent its handshake (E2).
+    /// How long the shell may take to decide on a peer that has sent its handshake.
     pub decide_timeout: Duration,
-    /// From a frame's first byte to its last; each [`PROGRESS_BYTES`] buy the same time again (E2).
+    /// From a frame's first byte to its last; each [`PROGRESS_BYTES`] buy the same time again.
     pub frame_timeout: Option<Duration>,
     /// While the peer does not take bytes.
     pub send_timeout: Option<Duration>,
-    /// Without traffic (E6).
+    /// Without traffic.
     pub session_timeout: Option<Duration>,
-    /// How far from now an explicit extension reaches at the most (E6).
+    /// How far from now an explicit extension reaches at the most.
     pub session_extension_max: Duration,
-    /// How long a graceful end waits for channels (L14).
+    /// How long a graceful end waits for channels.
     pub drain_timeout: Option<Duration>,
     /// No client is asked more often than this whether it is there (`PING`).
     pub keepalive_min: Duration,

@@ -1,5 +1,5 @@
 //! Takes a stream of frames apart. Control messages are looked at when they are complete; bulk is handed on
-//! as it comes, so that nothing is held here and nothing is allocated for a length that a peer claims (E2).
+//! as it comes, so that nothing is held here and nothing is allocated for a length that a peer claims.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl Reader {
         Ok((end, Part::Piece(head, start..end)))
     }
 
-    /// Nothing is taken for a while: the peer is not late (T9).
+    /// Nothing is taken for a while: the peer is not late.
     pub fn hold(&mut self) {
         self.late_at = None;
     }

@@ -196,7 +196,7 @@ impl Server {
         }
     }
 
-    /// The peer may come in, as this session (L1).
+    /// The peer may come in, as this session.
     pub fn admit(&mut self, session: u64, scratch: &mut Scratch, now: Moment) {
         let Phase::Deciding(agreed) = self.phase else { return };
         self.agreed = agreed;
@@ -223,7 +223,7 @@ impl Server {
         self.tell_quietly(Fact::Connected, now);
     }
 
-    /// The peer may not come in (E2, E5).
+    /// The peer may not come in.
     pub fn refuse(&mut self, code: Code, text: &str) {
         let reason = match code {
             Code::ResourceLimitReached => CloseReason::TooMany,
@@ -240,7 +240,7 @@ impl Server {
         self.events.pop_front()
     }
 
-    /// The server wants the session to end (L3, L6, L7, L10).
+    /// The server wants the session to end.
     pub fn shut_down(&mut self, manner: Manner, now: Moment) {
         let (reason, text) = match manner {
             Manner::Graceful => (CloseReason::Draining, "the session was shut down"),
@@ -273,7 +273,7 @@ impl Server {
         self.leaving.clear();
     }
 
-    /// The listener's side collects what is left (L11); says whether nothing was.
+    /// The listener's side collects what is left; says whether nothing was.
     pub fn reclaim(&mut self, now: Moment) -> bool {
         if self.stay.session() == Session::Vacant {
             return true;

@@ -15,11 +15,11 @@ pub enum Violation {
     ReservedBits,
     /// The other side sends such frames.
     WrongDirection(Kind),
-    /// Something else came before the handshake (E2).
+    /// Something else came before the handshake.
     NotGreeted(Kind),
     /// The handshake came twice.
     GreetedTwice,
-    /// The frame says that it is longer than it may be (E4).
+    /// The frame says that it is longer than it may be.
     TooLong {
         /// What it says.
         length: u32,
@@ -38,7 +38,7 @@ pub enum Violation {
     NoSuchChannel(u16, u8),
     /// More bodies are on their way than there may be requests.
     TooManyBodies,
-    /// A slot in use was used again (E3).
+    /// A slot in use was used again.
     SlotInUse(u16),
     /// Nothing runs in this slot that the frame could be about.
     NoSuchRequest(u16),
@@ -48,7 +48,7 @@ pub enum Violation {
     TooMuchCredit(u16),
     /// More was sent than there was credit for.
     CreditExceeded(u16),
-    /// A frame that began did not end in time (E2).
+    /// A frame that began did not end in time.
     FrameLate,
 }
 

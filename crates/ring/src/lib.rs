@@ -1,4 +1,4 @@
-//! Rings of bytes in memory that is shared with an untrusted process (E7).
+//! Rings of bytes in memory that is shared with an untrusted process.
 //!
 //! A ring goes one way: a [`Producer`] here, a [`Consumer`] there. Each side keeps its own position to itself
 //! and only ever *tells* it through the memory; the other's position is read once into a local, checked, and

@@ -2,8 +2,8 @@
 //! caller) and a [`Response`], through which it gives its one answer, opens a channel for results of any length and
 //! sees that it is cancelled.
 //!
-//! This is the one contract between handlers and protocols: native sessions (`sekisho-endpoint`) and the web
-//! server's exchanges (`sekisho-handler`) call services through it, each behind a [`ResponseSink`]. It owns no
+//! This is the one contract between handlers and protocols: native sessions (`sekisho-endpoint`) and HTTP
+//! servers call services through it, each behind a [`ResponseSink`]. It owns no
 //! socket, thread or clock.
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! What sessions hold in memory for as long as a client or a service likes: bodies of requests, what services keep,
 //! what waits to leave. All of it is taken from one budget of the endpoint, and each session has a part of that at
-//! the most (E4); beyond it a request is answered with `RESOURCE_LIMIT_REACHED`.
+//! the most; beyond it a request is answered with `RESOURCE_LIMIT_REACHED`.
 
 use std::cell::Cell;
 use std::fmt;

@@ -50,12 +50,12 @@ pub trait ResponseSink {
     fn may_send(&self, bytes: usize) -> bool;
     /// What the session holds.
     fn memory(&self) -> &Rc<SessionMemory>;
-    /// The last handle of the request is gone; if it has no answer, this is one (L32).
+    /// The last handle of the request is gone; if it has no answer, this is one.
     fn drop_handle(&self, id: RequestId);
 }
 
 /// The response. Clones are the same response; if the last one is dropped without an answer, the client gets
-/// `UNKNOWN` (L32).
+/// `UNKNOWN`.
 #[derive(Clone)]
 pub struct Response {
     call: Rc<Call>,
@@ -93,13 +93,13 @@ impl Response {
     }
 
     /// Takes memory for this request from the budget of the session and the endpoint, for as long as what is
-    /// returned is there. Where there is none, the answer is `RESOURCE_LIMIT_REACHED` (E4).
+    /// returned is there. Where there is none, the answer is `RESOURCE_LIMIT_REACHED`.
     pub fn hold(&self, bytes: usize) -> Result<Held, OverBudget> {
         Held::take(self.call.sink.memory(), bytes)
     }
 
     /// The one answer: a result. Where the client takes nothing and more results wait than the session may hold, it
-    /// is `RESOURCE_LIMIT_REACHED` instead (E4).
+    /// is `RESOURCE_LIMIT_REACHED` instead.
     pub fn body(&self, body: &[u8]) -> Result<(), AnswerError> {
         if body.len() > SMALL_BODY_BYTES && !self.call.sink.may_send(body.len()) {
             return self.error(Code::ResourceLimitReached, &OverBudget.to_string());
@@ -139,14 +139,14 @@ impl Response {
     }
 
     /// All records of this channel have been sent. With the first channel all the others end. An answer may only
-    /// follow that (L29).
+    /// follow that.
     #[expect(clippy::needless_pass_by_value, reason = "a released channel cannot be written to")]
     pub fn release_channel(&self, channel: Channel) {
         channel.call.sink.release_channel(channel.call.id, channel.number);
     }
 
     /// Whether the request is cancelled. It still gives its one answer: what it has, or
-    /// `OPERATION_CANCELLED` (L31).
+    /// `OPERATION_CANCELLED`.
     pub fn is_cancelled(&self) -> bool {
         self.call.sink.is_cancelled(self.call.id)
     }
@@ -191,7 +191,7 @@ pub struct Channel {
 
 impl Channel {
     /// Sends a record, when the client has room for it. Once the client has gone or wants no more, this is
-    /// [`WriteError::Unwanted`]: the producer may stop, and the request gives its one answer as ever (L28). A
+    /// [`WriteError::Unwanted`]: the producer may stop, and the request gives its one answer as ever. A
     /// loop of writes lets other sessions have their turn from time to time, whatever the writes return.
     pub async fn write(&self, record: &[u8]) -> Result<(), WriteError> {
         std::future::poll_fn(|cx| self.poll_write(cx, record)).await

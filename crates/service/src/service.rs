@@ -16,7 +16,7 @@ use crate::response::Response;
 /// elsewhere and awaited here.
 pub trait Service {
     /// Takes a request. The answer is given through `response`, now, by the work that is returned, or by
-    /// another holder of the response; exactly one is given in any case (L32).
+    /// another holder of the response; exactly one is given in any case.
     fn call(self: Rc<Self>, request: Request, response: Response) -> Work;
 
     /// Whether it takes the body of a request while that comes. If not, it is called when all of it is there.

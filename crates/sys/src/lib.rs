@@ -1,5 +1,5 @@
-//! The one crate with unsafe code: calls that the machine offers and no safe crate does. Each block says
-//! why it is sound.
+//! Calls that Linux offers and no safe crate does: shared memory, processes, users, Landlock, datagrams. It is the one crate of
+//! the project with unsafe code; each block says why it is sound.
 
 mod datagram;
 mod heap;

@@ -1,9 +1,9 @@
 //! Starting a process without copying ours, as `posix_spawn` does it: the child runs in our memory, on a
 //! stack of its own, while the calling thread waits, until it has become the new program. So the cost does
-//! not grow with the server (C11).
+//! not grow with the server.
 //!
 //! What the standard library's way cannot do is done here: every descriptor but three is closed, also those
-//! that our parent left to us without the close-on-exec flag (C8), and the environment is handed over as it
+//! that our parent left to us without the close-on-exec flag, and the environment is handed over as it
 //! is. No memory is taken in the child, no lock, nothing but calls to the kernel.
 
 use std::cell::RefCell;

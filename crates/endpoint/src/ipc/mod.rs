@@ -1,4 +1,4 @@
-//! The transport through shared memory (E7), for programs on one machine. Two rings carry the bytes of the
+//! The transport through shared memory, for programs on one machine. Two rings carry the bytes of the
 //! session, wakeup descriptors wake the side that sleeps, and a Unix socket, over which it all begins, stays
 //! open to show that the peer lives. `docs/protocol.md` has it byte by byte, [`sekisho_ring`] the rings.
 //!

@@ -1,5 +1,5 @@
 //! Why an upstream gave no answer, or no whole one. The status follows from the variant, never from text
-//! (U2). Words are nginx's where tools look for them in the error log.
+//!. Words are nginx's where tools look for them in the error log.
 
 use std::fmt;
 
@@ -100,7 +100,7 @@ macro_rules! faults {
 }
 
 faults! {
-    /// What is wrong with the head of an answer (U3).
+    /// What is wrong with the head of an answer.
     HeadFault {
         StatusLine "invalid status line";
         Version "a version that is neither HTTP/1.0 nor HTTP/1.1";
@@ -145,7 +145,7 @@ faults! {
 }
 
 impl Failure {
-    /// The status for the client, if no head has been sent yet (U2).
+    /// The status for the client, if no head has been sent yet.
     pub const fn status(self) -> Status {
         match self {
             Self::NoLive => Status::SERVICE_UNAVAILABLE,
@@ -182,7 +182,7 @@ impl Failure {
         }
     }
 
-    /// Its name in logs and metrics (T10).
+    /// Its name in logs and metrics.
     pub const fn tag(self) -> &'static str {
         match self {
             Self::NoLive => "upstream_no_live",

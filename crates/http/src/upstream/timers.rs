@@ -1,11 +1,11 @@
-//! The deadlines of one upstream exchange (U2, T2): which of them is armed follows from what the exchange
+//! The deadlines of one upstream exchange: which of them is armed follows from what the exchange
 //! waits for. The deadline for connecting is the shell's, which connects.
 
 use std::time::Duration;
 
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
 
-/// How long an upstream may take. `None` means no limit (T2).
+/// How long an upstream may take. `None` means no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
     /// `proxy_send_timeout` and its companions: between two writes that moved bytes.
@@ -61,7 +61,7 @@ impl Timers {
         }
     }
 
-    /// The transport took `moved` bytes; only bytes count as activity (T5).
+    /// The transport took `moved` bytes; only bytes count as activity.
     pub fn transmitted(&mut self, moved: u64, pending: bool, now: Moment) {
         self.is_unsent = pending;
         if !pending {
@@ -100,7 +100,7 @@ impl Timers {
         send.into_iter().chain(read).min_by_key(|deadline| deadline.at)
     }
 
-    /// The one that is due; none is armed after it (T6).
+    /// The one that is due; none is armed after it.
     pub fn expire(&mut self, now: Moment) -> Option<DeadlineKind> {
         let due = self.next().filter(|deadline| deadline.at.is_due(now))?;
         self.stop();

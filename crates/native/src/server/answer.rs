@@ -31,7 +31,7 @@ pub enum AnswerError {
 /// Why there is no channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AcquireError {
-    /// The session has as many undrained channels as it may have (E4).
+    /// The session has as many undrained channels as it may have.
     TooMany,
     /// The request has one, had one, or has its answer.
     OutOfOrder,
@@ -59,7 +59,7 @@ pub enum WriteError {
     /// The channel is not open.
     NotOpen,
     /// The client has gone, or wants no more records. The request has not failed: it gives its one answer as ever
-    /// (L28).
+    ///.
     Unwanted,
 }
 

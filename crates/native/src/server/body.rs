@@ -45,7 +45,7 @@ impl Server {
         self.put_bare(Head::of_slot(Kind::DataStop, slot), scratch, now);
     }
 
-    /// Whether the service waits for more of the body, as far as a graceful end is concerned (L14).
+    /// Whether the service waits for more of the body, as far as a graceful end is concerned.
     pub fn await_body(&mut self, id: RequestId, is_awaited: bool, now: Moment) {
         let is_awaited = is_awaited && self.body_slot(id).is_some();
         self.change_waiting(id, |lane| lane.waits_for_body = is_awaited);

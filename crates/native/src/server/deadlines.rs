@@ -12,11 +12,11 @@ use crate::code::Code;
 use crate::policy::PROGRESS_BYTES;
 use crate::violation::Violation;
 
-/// How long the last output may take (T6), where `send_timeout` is longer or off.
+/// How long the last output may take, where `send_timeout` is longer or off.
 const LAST_SEND_MAX: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Every deadline in effect (T2).
+    /// Every deadline in effect.
     pub(super) fn deadlines(&self) -> [Option<Deadline>; 8] {
         let of = |at: Option<Moment>, kind| at.map(|at| Deadline { at, kind });
         [
@@ -31,7 +31,7 @@ impl Server {
         ]
     }
 
-    /// Lets the first deadline that is due act, once (T6).
+    /// Lets the first deadline that is due act, once.
     pub(super) fn expire_due(&mut self, now: Moment) {
         let due = self.deadlines().into_iter().flatten().min_by_key(|deadline| deadline.at);
         let Some(Deadline { kind, .. }) = due.filter(|deadline| deadline.at.is_due(now)) else {
@@ -85,14 +85,14 @@ impl Server {
         matches!(self.phase, super::Phase::Over(_)) || self.stay.asked() == Some(Manner::Forceful)
     }
 
-    /// Something moved: the session lives on (E6). Never earlier than what an extension gave.
+    /// Something moved: the session lives on. Never earlier than what an extension gave.
     pub(super) fn live(&mut self, now: Moment) {
         if let Some(timeout) = self.policy.session_timeout {
             self.life_at = self.life_at.max(Some(now + timeout));
         }
     }
 
-    /// The client asks for a longer life: it is only ever lengthened, up to a maximum (E6). What it has.
+    /// The client asks for a longer life: it is only ever lengthened, up to a maximum. What it has.
     pub(super) fn extend(&mut self, length: Duration, now: Moment) -> Duration {
         let Some(life_at) = self.life_at else { return Duration::MAX };
         let asked = now + length.min(self.policy.session_extension_max);
@@ -115,7 +115,7 @@ impl Server {
         self.end_by(Manner::Forceful, ending, now);
     }
 
-    /// While a graceful end waits for its client alone, the client has this long (L14): while nothing but
+    /// While a graceful end waits for its client alone, the client has this long: while nothing but
     /// channels that are not drained is left, and while every running request waits to send a record. The
     /// services' own time does not count.
     pub(super) fn arm_drain(&mut self, now: Moment) {

@@ -68,7 +68,7 @@ impl Server {
         self.ping = Ping::Quiet;
     }
 
-    /// Writes a sign of life, which is no traffic (E6).
+    /// Writes a sign of life, which is no traffic.
     pub(super) fn put_sign(&mut self, head: Head, scratch: &mut Scratch, now: Moment) {
         let traffic = self.traffic_written;
         self.put(scratch, now, |out| frame::write(out, head, &[]));

@@ -54,7 +54,7 @@ impl Server {
         }
     }
 
-    /// What can be checked of a frame from its head, before anything is done about it (E2, E3).
+    /// What can be checked of a frame from its head, before anything is done about it.
     fn check(&self, head: Head) -> Result<(), Violation> {
         let kind = head.kind;
         if !kind.is_sent_by(Side::Client) {
@@ -192,7 +192,7 @@ impl Server {
         }
     }
 
-    /// A refusal is an answer, but was never counted in (L8).
+    /// A refusal is an answer, but was never counted in.
     fn refuse_request(
         &mut self,
         slot: u16,
