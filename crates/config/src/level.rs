@@ -58,6 +58,15 @@ impl Fault {
         Self { more: faults.collect(), ..first }
     }
 
+    /// Reads each of the words; all that are wrong are told.
+    pub fn each<'w>(
+        words: &'w [Word],
+        read: impl FnMut(&'w Word) -> Result<(), Self>,
+    ) -> Result<(), Self> {
+        let mut wrong = words.iter().map(read).filter_map(Result::err).peekable();
+        if wrong.peek().is_none() { Ok(()) } else { Err(Self::all(wrong)) }
+    }
+
     /// This word is wrong.
     pub fn at(word: &Word, message: impl Into<String>) -> Self {
         Self { span: Some(word.span), ..Self::new(message) }

@@ -202,7 +202,7 @@ pub(crate) fn path(d: &Directive<'_>, family: Family, s: &mut Scope<'_>) -> Resu
     let mut levels = Vec::new();
     let mut zone = None;
     let (mut bytes_max, mut inactive, mut free_min) = (None, None, None);
-    for word in d.args().iter().skip(1) {
+    Fault::each(&d.args()[1..], |word| {
         let wrong = |_| invalid(word);
         match d.text(word)?.split_once('=') {
             Some(("levels", text)) => levels = read_levels(word, text)?,
@@ -224,7 +224,8 @@ pub(crate) fn path(d: &Directive<'_>, family: Family, s: &mut Scope<'_>) -> Resu
             }
             _ => return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))),
         }
-    }
+        Ok(())
+    })?;
     let Some((word, (name, bytes))) = zone else {
         return Err(Fault::new(format!("\"{}\" must have \"keys_zone\" parameter", d.row.name)));
     };

@@ -216,17 +216,20 @@ fn symlinks(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), F
 fn file_cache(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
     let mut max = None;
     let mut inactive = Duration::from_mins(1);
-    for word in d.args() {
+    match d.args() {
+        [word] if &*word.text == b"auto" => {
+            l.cache.cache = CacheKind::Auto;
+            return Ok(());
+        }
+        [word] if &*word.text == b"off" => {
+            l.cache.cache = CacheKind::Off;
+            return Ok(());
+        }
+        _ => {}
+    }
+    Fault::each(d.args(), |word| {
         let text = d.text(word)?;
         match text.split_once('=') {
-            None if text == "auto" && d.args().len() == 1 => {
-                l.cache.cache = CacheKind::Auto;
-                return Ok(());
-            }
-            None if text == "off" && d.args().len() == 1 => {
-                l.cache.cache = CacheKind::Off;
-                return Ok(());
-            }
             Some(("max", number)) => {
                 let number =
                     value::number(number).ok().filter(|n| (1..=u64::from(u32::MAX)).contains(n));
@@ -244,7 +247,8 @@ fn file_cache(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(),
                 ));
             }
         }
-    }
+        Ok(())
+    })?;
     let max =
         max.ok_or_else(|| Fault::new("\"open_file_cache\" must have the \"max\" parameter"))?;
     l.cache.cache = CacheKind::On(max, inactive);

@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether rates are only counted and not limited and not limited",
+        "Whether rates are only counted and not limited",
         |l, d, _| set(&mut l.guards.rate_bound.is_dry_run, d.flag()),
     ),
     active(
@@ -138,7 +138,7 @@ fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     let mut place = None;
     let mut rate = Rate { requests: 1, secs: 1 };
     let mut store = None;
-    for word in d.args().iter().skip(1) {
+    Fault::each(&d.args()[1..], |word| {
         match d.text(word)?.split_once('=') {
             Some(("zone", text)) => place = Some((word, name_and_size(word, text)?)),
             Some(("rate", text)) if is_rate => rate = read_rate(word, text)?,
@@ -153,7 +153,8 @@ fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
             None if is_rate && &*word.text == b"sync" => {}
             _ => return Err(invalid_parameter(word)),
         }
-    }
+        Ok(())
+    })?;
     let Some((word, (name, bytes))) = place else {
         return Err(Fault::new(format!("\"{}\" must have \"zone\" parameter", d.row.name)));
     };
@@ -264,7 +265,7 @@ fn limit_req(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), 
     let mut found = None;
     let mut burst = 0;
     let mut delay_from = Some(0);
-    for word in d.args() {
+    Fault::each(d.args(), |word| {
         match d.text(word)?.split_once('=') {
             Some(("zone", name)) => found = Some((word, find(s, word, name)?)),
             Some(("burst", number)) => burst = count(word, "burst", number)?,
@@ -272,7 +273,8 @@ fn limit_req(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), 
             None if &*word.text == b"nodelay" => delay_from = None,
             _ => return Err(invalid_parameter(word)),
         }
-    }
+        Ok(())
+    })?;
     let Some((word, zone)) = found else {
         return Err(Fault::new("\"limit_req\" must have \"zone\" parameter"));
     };

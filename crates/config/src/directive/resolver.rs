@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Row] = &[
 fn resolver(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
     let timeout = l.settings.resolver.timeout;
     let mut own = Resolver { timeout, ..Resolver::default() };
-    for word in d.args() {
+    Fault::each(d.args(), |word| {
         let text = d.text(word)?;
         let invalid = || Fault::at(word, format!("invalid parameter \"{text}\""));
         match text.split_once('=') {
@@ -50,7 +50,8 @@ fn resolver(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), F
                 own.servers.push(address);
             }
         }
-    }
+        Ok(())
+    })?;
     if own.servers.is_empty() {
         return Err(Fault::new("no name servers defined".to_owned()));
     }

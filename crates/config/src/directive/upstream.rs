@@ -154,7 +154,7 @@ fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
     }
     let mut peer = PeerSettings::new(text);
     let mut is_resolved = false;
-    for word in d.args().iter().skip(1) {
+    Fault::each(&d.args()[1..], |word| {
         let text = d.text(word)?;
         let invalid = || Fault::at(word, format!("invalid parameter \"{text}\""));
         let (name, said) = text.split_once('=').unwrap_or((text, ""));
@@ -174,7 +174,8 @@ fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
             "service" => return Err(d.not_built(word)),
             _ => return Err(invalid()),
         }
-    }
+        Ok(())
+    })?;
     // An address need not be looked up.
     let is_resolved = is_resolved
         && matches!(&place, UpstreamPlace::Tcp(host, _) if host.parse::<IpAddr>().is_err());
