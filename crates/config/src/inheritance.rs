@@ -82,6 +82,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("uninitialized_variable_warn", "off", I),
     // Content handlers.
     ("stub_status", "", N),
+    ("empty_gif", "", N),
     ("status", "page", N),
     ("service", "echo", N),
     // The other modules of nginx.

@@ -119,7 +119,8 @@ pub fn load(main_file: &Path, options: &Options, source: &dyn Source) -> Outcome
     let config = config.filter(|config| machine::check(config, &tree, source, &mut reports));
     let config = config.and_then(|mut config| {
         let is_fine = machine::find_upstreams(&mut config, &tree, source, &mut reports)
-            & machine::find_proxies(&mut config, &tree, source, &mut reports);
+            & machine::find_proxies(&mut config, &tree, source, &mut reports)
+            & machine::find_resolvers(&mut config, &tree, source, &mut reports);
         is_fine.then_some(config)
     });
     let mut seen = std::collections::HashSet::new();

@@ -2,11 +2,12 @@
 //! it is root, and whether programs would run as root.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::model::{AddressMatch, Config, RealIp, UpstreamPlace};
+use crate::model::{AddressMatch, Config, RealIp, Resolver, UpstreamPlace};
 use crate::parse::{Node, Tree};
-use crate::report::{Report, Reports};
+use crate::report::{Report, Reports, Span};
 use crate::source::Source;
 
 /// The user of a server that is started as root without `user`: nginx's choice, too.
@@ -78,9 +79,8 @@ pub(crate) fn find_upstreams(
             Ok(addresses) if !addresses.is_empty() => server.addresses = addresses,
             failed => {
                 is_fine = false;
-                let message = format!("host not found in upstream \"{}\"", server.peer.server);
-                let report = Report::error(&tree.files, server.span, message);
-                reports.push(failed.err().into_iter().fold(report, Report::note));
+                let place = format!("upstream \"{}\"", server.peer.server);
+                reports.push(not_found(tree, server.span, &place, failed.err()));
             }
         }
     }
@@ -109,10 +109,8 @@ pub(crate) fn find_proxies(
                 let found = source.addresses(host, 0);
                 if !matches!(&found, Ok(found) if !found.is_empty()) {
                     is_fine = false;
-                    let message = format!("host not found in set_real_ip_from \"{host}\"");
-                    let report = Report::error(&tree.files, *span, message);
-                    reports
-                        .push(found.as_ref().err().cloned().into_iter().fold(report, Report::note));
+                    let place = format!("set_real_ip_from \"{host}\"");
+                    reports.push(not_found(tree, *span, &place, found.as_ref().err().cloned()));
                 }
                 let found = found.unwrap_or_default();
                 found.iter().map(|address| AddressMatch::one(address.ip())).collect()
@@ -122,6 +120,50 @@ pub(crate) fn find_proxies(
         *real_ip = Arc::new(RealIp { from: from.into(), ..RealIp::clone(real_ip) });
     }
     is_fine
+}
+
+/// Looks the hosts of `resolver` up. One that is not found is an error, as in nginx; whether all were.
+pub(crate) fn find_resolvers(
+    config: &mut Config,
+    tree: &Tree,
+    source: &dyn Source,
+    reports: &mut Reports,
+) -> bool {
+    let mut is_fine = true;
+    let mut known: HashMap<(Arc<str>, u16), Vec<SocketAddr>> = HashMap::new();
+    let stream = config.stream.as_mut().and_then(Arc::get_mut).map(|stream| &mut stream.http);
+    for http in std::iter::once(&mut config.http).chain(stream) {
+        let levels = http.locations.iter_mut().map(|location| &mut location.settings.resolver);
+        let groups = http.upstreams.iter_mut().map(|group| &mut group.resolver);
+        for resolver in levels.chain(groups).filter(|it| !it.hosts.is_empty()) {
+            let mut found = Resolver { hosts: Vec::new(), ..Resolver::clone(resolver) };
+            for (host, port, span) in &resolver.hosts {
+                let addresses = known.entry((Arc::clone(host), *port)).or_insert_with(|| {
+                    let found = source.addresses(host, *port);
+                    if !matches!(&found, Ok(found) if !found.is_empty()) {
+                        is_fine = false;
+                        let place = format!("resolver \"{host}\"");
+                        reports.push(not_found(tree, *span, &place, found.as_ref().err().cloned()));
+                    }
+                    found.unwrap_or_default()
+                });
+                found.servers.extend_from_slice(addresses);
+            }
+            *resolver = Arc::new(found);
+        }
+    }
+    is_fine
+}
+
+/// A host that is named there has no address, and why.
+fn not_found(
+    tree: &Tree,
+    span: impl Into<Option<Span>>,
+    place: &str,
+    why: Option<String>,
+) -> Report {
+    let report = Report::error(&tree.files, span, format!("host not found in {place}"));
+    why.into_iter().fold(report, Report::note)
 }
 
 /// The first directive that has a program run. Blocks are nested within a bound.
@@ -136,9 +178,8 @@ fn first_run(nodes: &[Node]) -> Option<&Node> {
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
-    use std::path::Path;
-
     use std::net::SocketAddr;
+    use std::path::Path;
 
     use crate::{Memory, Options, Source, load};
 
@@ -271,5 +312,28 @@ mod tests {
             assert_eq!(found.first().map(String::as_str), expected);
             assert_eq!(outcome.config.is_none(), expected.is_some());
         }
+    }
+
+    #[test]
+    fn dns_servers_may_be_named_by_their_host() {
+        let asked = |host| {
+            let text = format!(
+                "http {{ resolver {host} 127.0.0.1; upstream u {{ zone z 64k; server x.test resolve; }}
+                 server {{ location /a {{ resolver 10.0.0.1; }} }} }}"
+            );
+            load(Path::new("/c"), &Options::new("/"), &Asked(Memory::of("/c", text)))
+        };
+        let config = asked("proxy.test:5353").config.expect("a configuration");
+        let shown = |resolver: &crate::model::Resolver| {
+            resolver.servers.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" ")
+        };
+        let named = "127.0.0.1:53 192.0.2.1:5353 [2001:db8::1]:5353";
+        assert_eq!(shown(&config.http.locations[0].settings.resolver), named);
+        assert_eq!(shown(&config.http.upstreams[0].resolver), named);
+        assert_eq!(shown(&config.http.locations[1].settings.resolver), "10.0.0.1:53");
+        let outcome = asked("ghost.test");
+        let lines: Vec<String> = outcome.reports.iter().map(crate::Report::line).collect();
+        assert!(outcome.config.is_none());
+        assert!(lines[0].contains("host not found in resolver \"ghost.test\""), "{lines:?}");
     }
 }

@@ -135,7 +135,7 @@ pub struct Main {
     pub cluster: Option<Box<Cluster>>,
 }
 
-/// `status`, `stub_status`
+/// `status`, `stub_status`, `empty_gif`: what the server makes by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StatusForm {
     /// A live page for people.
@@ -148,6 +148,8 @@ pub enum StatusForm {
     Ready,
     /// A probe: whether this server answers.
     Live,
+    /// A transparent pixel.
+    Pixel,
 }
 
 /// How many workers.
@@ -334,7 +336,7 @@ pub struct Settings {
     pub resolver: Arc<Resolver>,
     /// `service`: the service that answers.
     pub service: Option<Arc<str>>,
-    /// `status`, `stub_status`: the answer is how the server is.
+    /// `status`, `stub_status`, `empty_gif`: the server answers by itself.
     pub status: Option<StatusForm>,
 
     // What is answered.

@@ -95,7 +95,7 @@ fn full(row: &Row, out: &mut String) {
 fn short(rows: &[Row], out: &mut String) {
     let is_error = rows.iter().all(|row| row.status == Status::NotBuilt);
     out.push_str(if is_error {
-        "Each of these is an error: to ignore it would change what the configuration means.\n\n"
+        "Each of these is an error: to ignore it would change what the configuration means. With `off` it is accepted.\n\n"
     } else {
         "nginx has these, and ignoring them is harmless. Those marked *warns* are named in a warning.\n\n"
     });

@@ -235,7 +235,7 @@ impl Walk<'_> {
             self.scope.zoned.insert(group.name.clone());
         }
         group.resolver = Arc::clone(&level.settings.resolver);
-        if group.resolver.servers.is_empty()
+        if group.resolver.is_none()
             && let Some(server) = group.servers.iter().find(|server| server.is_resolved)
         {
             let name = &server.peer.server;
@@ -361,7 +361,7 @@ impl Walk<'_> {
         };
         let Some(row) = rows.iter().find(|row| row.contexts.contains(level.context)) else {
             if let Some(row) = rows.iter().find(|row| row.status == Status::NotBuilt) {
-                self.not_built(row, span);
+                self.not_built(row, node);
                 return None;
             }
             let all = rows.iter().fold(first.contexts, |all, row| all.and(row.contexts));
@@ -370,7 +370,7 @@ impl Walk<'_> {
             return None;
         };
         if row.status == Status::NotBuilt {
-            self.not_built(row, span);
+            self.not_built(row, node);
             return None;
         }
         if !row.takes(node.args.len()) {
@@ -431,7 +431,12 @@ impl Walk<'_> {
             .push(Report::error(self.scope.files, node.name.span, message).help(help));
     }
 
-    fn not_built(&mut self, row: &Row, span: Span) {
+    fn not_built(&mut self, row: &Row, node: &Node) {
+        let span = node.name.span;
+        // What is switched off is not missed.
+        if matches!(node.args.as_slice(), [word] if &*word.text == b"off") {
+            return;
+        }
         let message = format!("\"{}\" is not supported yet", row.name);
         let help = instead_of(row.name).map(|what| format!("instead: {what}"));
         self.scope.reports.push(Report::error(self.scope.files, span, message).help(help));

@@ -126,3 +126,18 @@ fn what_debian_ships_beside_its_packages_loads() {
         }"#,
     );
 }
+
+/// O2
+#[test]
+fn what_older_and_larger_setups_say_loads() {
+    // The pixel of a counter, what is switched off, sockets with two slashes, and `ssl on` as it was said before `listen … ssl`.
+    loads(
+        r"proxy_store off; fastcgi_store off; proxy_store_access user:rw; modsecurity off; pagespeed off;
+        server {
+            listen 443; ssl on; ssl_certificate /etc/ssl/a.pem; ssl_certificate_key /etc/ssl/a.key;
+            location = /pixel.gif { empty_gif; }
+            location /app { uwsgi_pass unix:///run/app.sock; }
+            location /php { fastcgi_pass unix:///run/php.sock; }
+        }",
+    );
+}

@@ -478,3 +478,25 @@ fn a_relative_root_begins_at_the_prefix_whatever_that_is_called() {
     let last = vec![literal("/srv/$money and \u{e9}/c/"), Part::Variable(Variable::Host)];
     assert!(roots.contains(&last), "{roots:?}");
 }
+
+#[test]
+fn ssl_on_encrypts_the_addresses_whose_default_server_says_so() {
+    let certificate = "ssl_certificate /a.pem; ssl_certificate_key /a.key;";
+    for (text, expected) in [
+        ("server { listen 81; ssl on; C }", "81 true"),
+        ("ssl on; C server { listen 81; } server { listen 82; ssl off; }", "81 true, 82 false"),
+        ("server { listen 81; } server { listen 81; listen 82; ssl on; C }", "81 false, 82 true"),
+        ("server { listen 81; } server { listen 81 default_server; ssl on; C }", "81 true"),
+    ] {
+        let text = format!("http {{ {} }}", text.replace('C', certificate));
+        let config = loaded(&text);
+        let found = config.http.listens.iter().map(|listen| match &listen.address {
+            ListenAddress::Tcp(address) => format!("{} {}", address.port(), listen.options.tls),
+            other => format!("{other:?}"),
+        });
+        assert_eq!(found.collect::<Vec<_>>().join(", "), expected, "{text}");
+    }
+    let found = lines("http { server { listen 81; ssl on; } }", &Options::new("/prefix"));
+    assert!(found.iter().any(|line| line.contains("\"ssl\" directive is deprecated")), "{found:?}");
+    assert!(found.iter().any(|line| line.contains("no \"ssl_certificate\"")), "{found:?}");
+}

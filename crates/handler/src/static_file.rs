@@ -13,6 +13,13 @@ use crate::answer::{self, media_type_field};
 use crate::open_file::{DescriptionKey, OpenFile};
 use crate::reply::{Piece, Reply};
 
+/// A GIF image of one transparent pixel.
+const PIXEL: &[u8] = b"GIF89a\x01\0\x01\0\x80\x01\0\0\0\0\xff\xff\xff!\xf9\x04\x01\0\0\x01\0,\0\0\0\0\x01\0\x01\0\0\x02\x02L\x01\0;";
+/// When nginx's pixel was made, in Unix seconds.
+const PIXEL_MODIFIED: i64 = 23_349_600;
+/// The same as a field has it.
+const PIXEL_DATE: &str = "Mon, 28 Sep 1970 06:00:00 GMT";
+
 /// How many ranges one answer may have, whatever the configuration allows (V16).
 pub const RANGES_MAX: usize = 16;
 
@@ -103,6 +110,30 @@ pub fn reply(
         }
         Ranges::Many(ranges) => multipart(file, settings, media_type, &ranges, fields),
     }
+}
+
+/// `empty_gif`: nginx's pixel, with its date.
+pub fn pixel(
+    head: &Head,
+    settings: &Settings,
+    fixed: Option<Status>,
+    product: &str,
+    fields: &mut Fields,
+) -> Reply {
+    let validators = Validators { etag: None, modified: PIXEL_MODIFIED };
+    let result = match fixed {
+        Some(_) => PreconditionResult::Proceed,
+        None => conditional::evaluate(head, &validators, since(settings)),
+    };
+    if result == PreconditionResult::PreconditionFailed {
+        return answer::page(Status::PRECONDITION_FAILED, product, fields);
+    }
+    fields.push("Last-Modified", PIXEL_DATE);
+    if result == PreconditionResult::NotModified {
+        return Reply::empty(Status::NOT_MODIFIED);
+    }
+    media_type_field(b"image/gif", settings, fields);
+    Reply::of(fixed.unwrap_or(Status::OK), Piece::Static(PIXEL))
 }
 
 fn since(settings: &Settings) -> Since {

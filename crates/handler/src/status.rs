@@ -128,7 +128,10 @@ impl Task for StatusTask {
                     let media_type = match self.form {
                         StatusForm::Page => "text/html; charset=utf-8",
                         StatusForm::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-                        StatusForm::Counts | StatusForm::Ready | StatusForm::Live => "text/plain",
+                        StatusForm::Counts
+                        | StatusForm::Ready
+                        | StatusForm::Live
+                        | StatusForm::Pixel => "text/plain",
                     };
                     out.fields.push("Content-Type", media_type);
                     out.fields.push("Cache-Control", "no-store");

@@ -457,6 +457,10 @@ impl Starting<'_> {
                 let is_ready = form == StatusForm::Live || self.worker.is_ready();
                 reply(status_page::health_reply(is_ready, fields))
             }
+            Action::Status(StatusForm::Pixel) => {
+                let status = route.status;
+                reply(static_file::pixel(request.head, settings, status, product, fields))
+            }
             Action::Status(form) => {
                 let is_head = route.method == Method::Head;
                 let asked = self.worker.shared.status.get();

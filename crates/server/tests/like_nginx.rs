@@ -64,6 +64,7 @@ const SITE: &str = r#"
         location /method/  { if ($request_method !~ ^(GET|HEAD|PURGE)$) { return 405; } return 200 $request_method; }
         location /files/   { alias {root}/f/; }
         location /listed   { alias {root}/f; }
+        location /pixel    { empty_gif; error_page 405 = @plain; }
         location /off/     { access_log off; return 200 off; }
         location /some/    { access_log {dir}/some.log own if=$arg_log; return 200 some; }
     }
@@ -196,6 +197,8 @@ fn requests() -> Vec<(&'static str, String, &'static str)> {
         "/listed/plain.txt",
         "/listed",
         "/files/none",
+        "/pixel",
+        "/pixel/x.gif?a",
         "/off/",
         "/some/?log=1",
         "/some/?log=0",
@@ -224,11 +227,20 @@ fn requests() -> Vec<(&'static str, String, &'static str)> {
             "/only/a.txt",
             "/gone/",
             "/named/none",
+            "/pixel",
         ] {
-            if !(is_ours && matches!(target, "/files/plain.txt" | "/none")) {
+            if !(is_ours && matches!(target, "/files/plain.txt" | "/none" | "/pixel")) {
                 all.push((method, target.to_owned(), "Content-Length: 0\r\n"));
             }
         }
+    }
+    for condition in [
+        "If-Modified-Since: Mon, 28 Sep 1970 06:00:00 GMT\r\n",
+        "If-Modified-Since: Mon, 28 Sep 1970 06:00:01 GMT\r\n",
+        "If-Unmodified-Since: Mon, 28 Sep 1970 05:59:59 GMT\r\n",
+        "Range: bytes=0-3\r\n",
+    ] {
+        all.push(("GET", "/pixel".to_owned(), condition));
     }
     all
 }

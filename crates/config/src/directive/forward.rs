@@ -357,7 +357,10 @@ pub(super) fn pass(
         PassTo::Computed(d.template(word, s)?)
     } else {
         let (scheme, rest) = match text.split_once("://") {
-            Some((scheme, rest)) if matches!(family, Family::Uwsgi | Family::Grpc) => {
+            // `unix://path` is a socket and no scheme, as in nginx.
+            Some((scheme, rest))
+                if matches!(family, Family::Uwsgi | Family::Grpc) && scheme != "unix" =>
+            {
                 (scheme.to_ascii_lowercase(), rest)
             }
             _ => (String::new(), text),

@@ -44,15 +44,19 @@ fn resolver(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), F
             // The statistics of the commercial version.
             Some(("status_zone", _)) => {}
             _ => {
-                let address = address(text).ok_or_else(|| {
+                if let Some(address) = address(text) {
+                    own.servers.push(address);
+                    return Ok(());
+                }
+                let (host, port) = host(text).ok_or_else(|| {
                     Fault::at(word, format!("\"{text}\" is not the address of a DNS server"))
                 })?;
-                own.servers.push(address);
+                own.hosts.push((host.into(), port, word.span));
             }
         }
         Ok(())
     })?;
-    if own.servers.is_empty() {
+    if own.servers.is_empty() && own.hosts.is_empty() {
         return Err(Fault::new("no name servers defined".to_owned()));
     }
     if !own.ipv4 && !own.ipv6 {
@@ -67,6 +71,17 @@ fn address(text: &str) -> Option<SocketAddr> {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let alone = bare.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, DNS_PORT));
     alone.or_else(|| text.parse().ok())
+}
+
+/// A host, with or without a port.
+fn host(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
+        None => (text, DNS_PORT),
+    };
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_number = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    (!is_number && host.bytes().all(is_name)).then_some((host, port))
 }
 
 #[cfg(test)]
@@ -86,6 +101,25 @@ mod tests {
         for (text, expected) in rows {
             let expected = expected.map(|it| it.parse().expect("an address"));
             assert_eq!(address(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_may_be_named_by_its_host() {
+        let rows = [
+            ("dns.example", Some(("dns.example", 53))),
+            ("dns.example:5353", Some(("dns.example", 5353))),
+            ("kube-dns", Some(("kube-dns", 53))),
+            ("dns.example:", None),
+            ("dns.example:0", None),
+            ("dns.example:x", None),
+            ("192.0.2.300", None),
+            ("[::1", None),
+            ("a b", None),
+            ("", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(host(text), expected, "{text}");
         }
     }
 }

@@ -53,4 +53,8 @@ pub(super) const ROWS: &[Row] = &[
         l.settings.status = Some(StatusForm::Counts);
         Ok(())
     }),
+    active("empty_gif", LOCATION, "", "", "Answers with a transparent pixel", |l, _, _| {
+        l.settings.status = Some(StatusForm::Pixel);
+        Ok(())
+    }),
 ];

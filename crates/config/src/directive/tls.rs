@@ -23,6 +23,22 @@ const ALL_PLACES: Contexts = PLACES.and(ENDPOINT);
 
 pub(super) const ROWS: &[Row] = &[
     active(
+        "ssl",
+        HTTP_SERVER,
+        "on|off",
+        "off",
+        "Encrypts the connections of the server's addresses. Deprecated, as in nginx: say `listen … ssl`",
+        |l, d, s| {
+            let is_on = d.flag()?;
+            if is_on {
+                let message = "the \"ssl\" directive is deprecated, use the \"listen … ssl\" directive instead";
+                s.warn(d.node.name.span, message);
+            }
+            Arc::make_mut(&mut l.tls).is_on = is_on;
+            Ok(())
+        },
+    ),
+    active(
         "ssl_certificate",
         ALL_PLACES,
         "file",

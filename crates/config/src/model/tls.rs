@@ -9,6 +9,8 @@ use super::{Pem, PemCache};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a directive of its own")]
 pub struct Tls {
+    /// `ssl on`: every address whose default server says so is encrypted.
+    pub is_on: bool,
     /// `ssl_certificate`, in the order of the file.
     pub certificates: Vec<Pem>,
     /// `ssl_certificate_key`: one for each certificate.
@@ -98,6 +100,7 @@ impl Default for Tls {
     /// Nothing at all: the ground on which the table's defaults are put.
     fn default() -> Self {
         Self {
+            is_on: false,
             certificates: Vec::new(),
             keys: Vec::new(),
             certificate_cache: None,

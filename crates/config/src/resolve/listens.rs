@@ -28,6 +28,8 @@ struct Gathered {
     bare: Vec<(ServerId, Span)>,
     /// Servers that reject handshakes.
     rejecting: HashSet<ServerId>,
+    /// Servers that say `ssl on`.
+    encrypting: HashSet<ServerId>,
 }
 
 impl Listens {
@@ -48,6 +50,9 @@ impl Listens {
                 let gathered = self.at(address, server);
                 if !gathered.take(scope, server, line, at) {
                     continue;
+                }
+                if tls.is_on {
+                    gathered.encrypting.insert(server);
                 }
                 if tls.is_bare() {
                     gathered.bare.push((server, at));
@@ -87,13 +92,18 @@ impl Listens {
                 names: HashMap::new(),
                 bare: Vec::new(),
                 rejecting: HashSet::new(),
+                encrypting: HashSet::new(),
             });
         }
         &mut self.list[at]
     }
 
     /// The finished list, in the order in which the addresses were first said.
-    pub(super) fn finish(self, scope: &mut Scope<'_>) -> Vec<Listen> {
+    pub(super) fn finish(mut self, scope: &mut Scope<'_>) -> Vec<Listen> {
+        for Gathered { listen, encrypting, .. } in &mut self.list {
+            // As in nginx, the default server of an address decides: names are known after the handshake.
+            listen.options.tls |= encrypting.contains(&listen.default_server);
+        }
         self.check_certificates(scope);
         let mut all: Vec<Listen> = self.list.into_iter().map(|gathered| gathered.listen).collect();
         for listen in &mut all {

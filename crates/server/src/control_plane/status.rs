@@ -39,7 +39,9 @@ async fn write(host: &Host, form: StatusForm) -> String {
     match form {
         StatusForm::Prometheus => prometheus(&metrics::gather(host).await),
         // The worker that is asked knows these.
-        StatusForm::Counts | StatusForm::Ready | StatusForm::Live => String::new(),
+        StatusForm::Counts | StatusForm::Ready | StatusForm::Live | StatusForm::Pixel => {
+            String::new()
+        }
         StatusForm::Page => {
             let (mut sessions, _) = host.worker_registry.sessions(SessionFilter::All).await;
             sessions.extend(host.native_sessions().await);
