@@ -6,6 +6,7 @@ pub(crate) mod acme;
 pub(crate) mod answers;
 pub(crate) mod cache;
 mod cgi;
+mod changed_fields;
 mod cluster;
 mod compression;
 mod endpoint;
@@ -321,6 +322,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Clients behind proxies", real_ip::ROWS),
     ("Rates and places", limits::ROWS),
     ("Response heads", heads::ROWS),
+    ("Response heads: changes", changed_fields::ROWS),
     ("Compression", compression::ROWS),
     ("Requests within a request", filters::SUBREQUESTS),
     ("Filters of bodies", filters::BODIES),

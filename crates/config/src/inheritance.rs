@@ -117,6 +117,8 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("limit_conn_dry_run", "on", I),
     ("charset", "x", I),
     ("charset_types", "*", I),
+    ("more_set_headers", "a:b", I),
+    ("more_clear_headers", "a", I),
     ("source_charset", "a", I),
     ("override_charset", "on", I),
     ("add_header", "x y", I),

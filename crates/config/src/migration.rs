@@ -45,7 +45,7 @@ const INSTEAD: &[(&str, &str)] = &[
     ("lua", "map, rewrite, or a program (cgi)"),
     ("content_by_lua", "a program (cgi)"),
     ("mail", "a mail proxy of its own"),
-    ("more_", "add_header"),
+    ("more_", "proxy_set_header"),
     ("mp4", "ranges: players seek by them"),
     ("f4f", "ranges: players seek by them"),
     ("perl", "a program (cgi)"),

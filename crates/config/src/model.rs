@@ -65,7 +65,7 @@ pub use filters::{
     Addition, AuthRequest, Filters, MediaTypes, Mirrors, Ssi, Substitutions, UserId, UserIdExpires,
     UserIdMode,
 };
-pub use heads::{HeadLimits, Http2, KeepaliveDisable};
+pub use heads::{ChangedField, HeadLimits, Http2, KeepaliveDisable};
 pub use health::{HealthCheck, MatchRules};
 pub use listen::{Listen, ListenAddress, ListenOptions};
 pub use listing::{Archives, Listing, ListingFormat};
@@ -384,6 +384,8 @@ pub struct Settings {
     pub override_charset: bool,
     /// `add_header`
     pub add_headers: Arc<[AddHeader]>,
+    /// `more_set_headers`, `more_clear_headers`: those of the levels around come first.
+    pub changed_fields: Arc<[ChangedField]>,
     /// `add_trailer`
     pub add_trailers: Arc<[AddHeader]>,
     /// `expires`

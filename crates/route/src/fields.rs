@@ -31,6 +31,9 @@ pub fn added_fields(
         out.remove("last-modified");
         out.push_with("Last-Modified", |value| date::write(request.wall.unix_secs, value));
     }
+    if !settings.changed_fields.is_empty() {
+        change_fields(table, request, route_state, status, out);
+    }
     if is_good {
         let said = |value: &Template, is_modified, out: &Fields| {
             let mut text = Vec::new();
@@ -80,6 +83,35 @@ pub fn added_fields(
     }
     if settings.filters.as_deref().is_some_and(|filters| filters.user_id.is_some()) {
         scope(table, request, route_state, &Cell::new(NESTED_MAX)).push_user_id(out);
+    }
+}
+
+/// `more_set_headers`, `more_clear_headers`. A value that is empty takes the field away, one with a control byte changes nothing.
+fn change_fields(
+    table: &Table,
+    request: &Request<'_>,
+    route_state: &RouteState,
+    status: Status,
+    out: &mut Fields,
+) {
+    let settings = &table.location(route_state.location).settings;
+    for field in settings.changed_fields.iter() {
+        let known = out.get("content-type").unwrap_or_default();
+        let media_type = known.split(|byte| *byte == b';').next().unwrap_or_default();
+        if !field.is_for(status.code(), media_type.trim_ascii()) {
+            continue;
+        }
+        let mut value = Vec::new();
+        if let Some(template) = &field.value {
+            expand_sent(template, table, request, route_state, status, out, &mut value);
+        }
+        if !is_field_value(&value) {
+            continue;
+        }
+        out.retain(|name, _| !field.is_about(name));
+        if !value.is_empty() {
+            out.push(&*field.name, &value);
+        }
     }
 }
 

@@ -317,3 +317,82 @@ fn without_length(line: &str) -> String {
     }
     words.join(" ")
 }
+
+/// `more_set_headers` and `more_clear_headers`, beside nginx with the module headers-more where that is installed.
+#[test]
+fn fields_are_changed_as_the_module_does() {
+    const MODULE: &str = "/usr/lib/nginx/modules/ngx_http_headers_more_filter_module.so";
+    let site = r#"
+        more_set_headers 'X-Outer: o' 'X-Both: outer';
+        server {
+            listen 127.0.0.1:{port}; root {root};
+            location / { proxy_pass http://127.0.0.1:{port2}; }
+            location /own/ {
+                proxy_pass http://127.0.0.1:{port2}; more_set_headers 'X-Both: inner' "X-Uri: $uri" 'X-Back:'; add_header X-Added 1;
+                more_clear_headers 'X-Secret-*';
+            }
+            location /some/ {
+                proxy_pass http://127.0.0.1:{port2}; more_set_headers -s '404 500' 'X-Failed: 1'; more_set_headers -t 'text/plain' 'X-Text: 1';
+                more_clear_headers -s 200 X-Back; more_set_headers "X-Empty: $arg_none" 'Content-Type: text/x-own';
+            }
+            location /missing/ { more_set_headers 'X-Missing: 1' 'Server: mine'; return 404; }
+            location /text/ { default_type text/plain; more_clear_headers Server X-Outer; return 200 text; }
+        }
+        server {
+            listen 127.0.0.1:{port2};
+            add_header X-Back b always; add_header X-Secret-A s always; add_header X-Secret-B s always; default_type text/plain;
+            location / { if ($arg_s) { return 404 missing; } return 200 back; }
+        }"#;
+    let mut binaries = vec![BINARY];
+    if have("nginx") && std::path::Path::new(MODULE).exists() {
+        binaries.push(NGINX);
+    }
+    for binary in binaries {
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+        let temporary =
+            temporary.map(|name| format!("{name}_temp_path {{dir}}/temporary;")).concat();
+        let config = if binary == NGINX {
+            format!(
+                "load_module {MODULE}; daemon off; master_process off; pid {{dir}}/nginx.pid; error_log {{dir}}/error.log;
+                 events {{}} http {{ access_log off; {temporary} {site} }}"
+            )
+        } else {
+            format!(
+                "load_module {MODULE}; worker_processes 1; error_log {{dir}}/error.log; events {{}} http {{ access_log off; {site} }}"
+            )
+        };
+        let server = Server::start_in(tree(), binary, &config);
+        for (target, status, expected) in [
+            ("/", 200, "text/plain|x-back=b x-both=outer x-outer=o x-secret-a=s x-secret-b=s"),
+            ("/own/a", 200, "text/plain|x-added=1 x-both=inner x-outer=o x-uri=/own/a"),
+            ("/own/a?s=1", 404, "text/plain|x-both=inner x-outer=o x-uri=/own/a"),
+            ("/some/", 200, "text/x-own|x-both=outer x-outer=o x-secret-a=s x-secret-b=s x-text=1"),
+            (
+                "/some/?s=1",
+                404,
+                "text/x-own|x-back=b x-both=outer x-failed=1 x-outer=o x-secret-a=s x-secret-b=s x-text=1",
+            ),
+            ("/missing/", 404, "-|server=mine x-both=outer x-missing=1 x-outer=o"),
+            ("/text/", 200, "text/plain|no server x-both=outer"),
+        ] {
+            let mut client = server.connect();
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+            let response = client.read_response();
+            let mut fields: Vec<String> = response
+                .fields
+                .iter()
+                .filter(|(name, _)| name.to_ascii_lowercase().starts_with("x-"))
+                .map(|(name, value)| format!("{}={value}", name.to_ascii_lowercase()))
+                .collect();
+            fields.sort();
+            let server_name = match response.field("server") {
+                Some("mine") => "server=mine ",
+                Some(_) => "",
+                None => "no server ",
+            };
+            let kind = response.field("content-type").filter(|_| target != "/missing/");
+            let found = format!("{}|{server_name}{}", kind.unwrap_or("-"), fields.join(" "));
+            assert_eq!((response.status, found.as_str()), (status, expected), "{binary} {target}");
+        }
+    }
+}

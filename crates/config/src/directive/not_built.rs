@@ -23,8 +23,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("content_by_lua_block", "Lua").with_body(Body::Entries),
     not_built("xslt_stylesheet", "XSLT"),
     not_built("geoip_country", "Countries by address"),
-    not_built("more_set_headers", "Changes fields"),
-    not_built("more_clear_headers", "Removes fields"),
     not_built("echo", "Answers with text"),
     not_built("post_action", "A request after the answer"),
     not_built("early_hints", "Sends 103"),

@@ -134,6 +134,7 @@ const BUILT_IN: &[&str] = &[
     "http_dav_ext",
     "http_geoip2",
     "http_gunzip",
+    "http_headers_more_filter",
     "http_random_index",
     "http_realip",
     "http_slice",

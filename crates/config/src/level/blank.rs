@@ -47,6 +47,7 @@ pub(super) fn blank_settings() -> Settings {
         override_charset: false,
         recode: None,
         add_headers: Arc::default(),
+        changed_fields: Arc::default(),
         add_trailers: Arc::default(),
         expires: Expires::Off,
         etag: false,

@@ -1,6 +1,42 @@
 //! What a server says about request heads and HTTP/2, before a location is known.
 
+use std::sync::Arc;
+
 use sekisho_http::Method;
+
+use super::Template;
+
+/// One field of `more_set_headers` or `more_clear_headers`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChangedField {
+    /// Its name; one that is taken away may end with `*`.
+    pub name: Box<str>,
+    /// The value that takes the place of all others; `None` to take them away.
+    pub value: Option<Template>,
+    /// The statuses that it is for; none for all.
+    pub statuses: Arc<[u16]>,
+    /// The media types that it is for, in lower case; none for all.
+    pub types: Arc<[Box<str>]>,
+}
+
+impl ChangedField {
+    /// Whether an answer of this status and media type is changed.
+    pub fn is_for(&self, status: u16, media_type: &[u8]) -> bool {
+        (self.statuses.is_empty() || self.statuses.contains(&status))
+            && (self.types.is_empty()
+                || self.types.iter().any(|it| media_type.eq_ignore_ascii_case(it.as_bytes())))
+    }
+
+    /// Whether a field of this name is concerned.
+    pub fn is_about(&self, name: &[u8]) -> bool {
+        match self.name.strip_suffix('*') {
+            Some(stem) if self.value.is_none() => {
+                name.get(..stem.len()).is_some_and(|it| it.eq_ignore_ascii_case(stem.as_bytes()))
+            }
+            _ => name.eq_ignore_ascii_case(self.name.as_bytes()),
+        }
+    }
+}
 
 /// What a server says about HTTP/2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

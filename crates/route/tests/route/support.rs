@@ -254,6 +254,7 @@ fn settings() -> Settings {
         source_charset: None,
         override_charset: false,
         recode: None,
+        changed_fields: [].into(),
         add_headers: [].into(),
         add_trailers: [].into(),
         expires: Expires::Off,
