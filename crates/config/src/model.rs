@@ -374,6 +374,8 @@ pub struct Settings {
     pub default_type: Arc<str>,
     /// `charset`; `None` for off. Added to text types (nginx's default `charset_types`).
     pub charset: Option<Arc<str>>,
+    /// `charset $variable`: the charset has the name that this gives.
+    pub charset_by: Option<Arc<Template>>,
     /// `charset_types`
     pub charset_types: CharsetTypes,
     /// `source_charset`

@@ -18,25 +18,22 @@ pub(crate) enum Recoded {
     Short,
 }
 
-/// How a response is recoded whose body is made piece by piece, where it is.
+/// How a response is recoded, where its location wants that and its head names the charset.
 pub(crate) fn wanted<'s>(settings: &'s Settings, fields: &Fields) -> Option<&'s Arc<Recode>> {
     let charset = settings.charset.as_ref()?;
     let media_type = fields.get("content-type").unwrap_or_default();
-    let is_named = media_type.ends_with(charset.as_bytes());
+    let is_multipart = media_type.starts_with(b"multipart/byteranges");
+    let is_named = media_type.ends_with(charset.as_bytes()) || is_multipart;
     settings.recode.as_ref().filter(|_| is_named && !fields.has("content-encoding"))
 }
 
-/// Recodes a reply, where its location wants that and its head names the charset.
-pub(crate) fn apply(reply: Reply, settings: &Settings, fields: &Fields) -> Recoded {
-    let (Some(recode), Some(charset)) = (&settings.recode, &settings.charset) else {
+/// Recodes a reply, where that is wanted.
+pub(crate) fn apply(reply: Reply, recode: Option<&Arc<Recode>>, fields: &Fields) -> Recoded {
+    let Some(recode) = recode.filter(|_| !reply.is_empty()) else {
         return Recoded::Reply(reply);
     };
     let media_type = fields.get("content-type").unwrap_or_default();
     let is_multipart = media_type.starts_with(b"multipart/byteranges");
-    let is_named = media_type.ends_with(charset.as_bytes());
-    if reply.is_empty() || fields.has("content-encoding") || !(is_named || is_multipart) {
-        return Recoded::Reply(reply);
-    }
     let Reply { status, body, piece } = reply;
     let one = |piece: Piece| match (&piece, piece.in_memory()) {
         // Between the parts of several ranges stand heads of our own.

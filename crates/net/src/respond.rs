@@ -12,8 +12,8 @@ use sekisho_http::{BodyLength, Known, Method, Response, Sends, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    ConnectionFacts, Sent, SubrequestTarget, added_fields, added_trailers, expand, has_trailers,
-    name_charset,
+    ConnectionFacts, Sent, SubrequestTarget, added_fields, added_trailers, computed_charset,
+    expand, has_trailers, name_charset,
 };
 
 use crate::compress::{Compression, Outgoing};
@@ -64,12 +64,21 @@ impl Exchange {
         let compression = Compression { table, request: &request, route: &self.route };
         let settings = &table.location(self.route.location).settings;
         let filtering = Filtering { table, request: &request, route: &self.route };
+        let recode = match computed_charset(table, &request, &self.route) {
+            Some(name) => {
+                let (charsets, name) =
+                    (&accepted.bound_site.site.config().http.charsets, Some(&*name));
+                let fields = &mut self.fields;
+                name_charset(charsets, settings, status, None, name, fields, &self.route)
+            }
+            None => recode::wanted(settings, &self.fields).cloned(),
+        };
         if settings.filters.is_some()
             && filtering.wanted(reply.status, Some(reply.len()), &mut self.fields).is_some()
         {
-            return self.send_filtered(link, facts, reply, now);
+            return self.send_filtered(link, facts, reply, recode.as_ref(), now);
         }
-        let reply = match recode::apply(reply, settings, &self.fields) {
+        let reply = match recode::apply(reply, recode.as_ref(), &self.fields) {
             Recoded::Reply(reply) => reply,
             Recoded::Stream(status, task) => {
                 let mut task = Some(task);
@@ -97,17 +106,14 @@ impl Exchange {
         link: &mut Link,
         facts: &ConnectionFacts,
         reply: Reply,
+        recode: Option<&Arc<Recode>>,
         now: Moment,
     ) {
         let (status, length) = (reply.status, Some(reply.len()));
         let task: Box<dyn Task> =
             Box::new(FileTask::new(reply.piece.into_iter().chain(reply.body)));
         self.task = Some(task);
-        let recode = self.accepted.as_ref().and_then(|accepted| {
-            let site = &accepted.bound_site.site;
-            recode::wanted(&site.location(self.route.location).settings, &self.fields).cloned()
-        });
-        self.filter(link, facts, status, length, recode.as_ref(), now);
+        self.filter(link, facts, status, length, recode, now);
         let task = self.task.take().filter(|_| self.head.method() != Method::Head);
         self.send_stream(link, status, task, now);
     }
@@ -327,7 +333,8 @@ impl Exchange {
         let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let table = bound_site.site.table();
         added_fields(table, &request, &self.route, status, None, &mut self.fields);
-        let recode = self.name_charset(&bound_site, status);
+        let computed = computed_charset(table, &request, &self.route);
+        let recode = self.name_charset(&bound_site, status, computed.as_deref());
         let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let settings = &table.location(self.route.location).settings;
         if settings.filters.is_some() || recode.is_some() {
@@ -344,16 +351,21 @@ impl Exchange {
     }
 
     /// Names the charset of what a program or another server has made; how it is recoded, where it is.
-    fn name_charset(&mut self, bound_site: &BoundSite, status: Status) -> Option<Arc<Recode>> {
+    fn name_charset(
+        &mut self,
+        bound_site: &BoundSite,
+        status: Status,
+        computed: Option<&[u8]>,
+    ) -> Option<Arc<Recode>> {
         let asked = self.outbox.charset.take();
         let site = &bound_site.site;
         let settings = &site.location(self.route.location).settings;
-        if settings.pass.is_none() && settings.cgi.is_none() {
+        if settings.pass.is_none() && settings.cgi.is_none() && computed.is_none() {
             return None;
         }
         let charsets = &site.config().http.charsets;
         let asked = asked.as_deref();
-        name_charset(charsets, settings, status, asked, &mut self.fields, &self.route)
+        name_charset(charsets, settings, status, asked, computed, &mut self.fields, &self.route)
     }
 
     /// Switches to another protocol, as a task says; whether that can be.

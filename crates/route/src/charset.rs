@@ -5,16 +5,17 @@ use std::sync::Arc;
 use sekisho_config::{Charsets, Level, Recode, Settings};
 use sekisho_http::{Fields, Status};
 
-use crate::RouteState;
+use crate::{Request, RouteState, Table, expand};
 
 /// Names the charset of an answer in its `Content-Type`, as nginx does; how its text is recoded, where it is.
 ///
-/// `asked` is that of `X-Accel-Charset`.
+/// `asked` is that of `X-Accel-Charset`, `computed` what the variable of `charset` says.
 pub fn name_charset(
     charsets: &Charsets,
     settings: &Settings,
     status: Status,
     asked: Option<&[u8]>,
+    computed: Option<&[u8]>,
     fields: &mut Fields,
     route: &RouteState,
 ) -> Option<Arc<Recode>> {
@@ -26,7 +27,11 @@ pub fn name_charset(
     };
     let value = fields.get("content-type").filter(|value| !value.is_empty())?;
     let (media_type, own) = split(value);
-    let to = match (asked, &settings.charset) {
+    let charset = settings.charset.as_deref().map(str::as_bytes);
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:+".contains(byte);
+    let is_charset = |name: &&[u8]| !name.is_empty() && name.iter().all(is_name);
+    let charset = computed.filter(is_charset).or(charset);
+    let to = match (asked, charset) {
         (Some(asked), _) if charsets.knows(asked) => asked,
         (Some(asked), _) => {
             return report(format!("unknown charset \"{}\" to override", text(asked)));
@@ -40,12 +45,13 @@ pub fn name_charset(
             if !is_meant {
                 return None;
             }
-            charset.as_bytes()
+            charset
         }
     };
     let source = settings.source_charset.as_ref().map(|name| name.as_bytes());
     let recode = match own.or(source) {
-        Some(from) if !from.eq_ignore_ascii_case(to) => {
+        // One that only a variable names is not recoded to.
+        Some(from) if !from.eq_ignore_ascii_case(to) && charsets.knows(to) => {
             if fields.has("content-encoding") {
                 return None;
             }
@@ -71,6 +77,18 @@ pub fn name_charset(
     fields.remove("content-type");
     fields.push("Content-Type", &value);
     recode
+}
+
+/// What the variable of `charset` says; `None` where it has none.
+pub fn computed_charset(
+    table: &Table,
+    request: &Request<'_>,
+    route: &RouteState,
+) -> Option<Vec<u8>> {
+    let template = table.location(route.location).settings.charset_by.as_ref()?;
+    let mut name = Vec::new();
+    expand(template, table, request, route, None, &mut name);
+    Some(name)
 }
 
 /// A media type without its charset, and the charset, which nginx takes to be all that follows.

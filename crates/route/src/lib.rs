@@ -37,7 +37,7 @@ pub mod zone;
 pub use access_checks::{AccessChecks, Password, Rated, Taken, Wait};
 pub use action::{Action, Files, Kind, Look, Seen};
 pub use address_database::AddressDatabase;
-pub use charset::name_charset;
+pub use charset::{computed_charset, name_charset};
 pub use credentials::decode_base64;
 pub use decide::{Destination, FileOp, Handover, OWN_PREFIX, Store};
 pub use fields::{

@@ -16,6 +16,7 @@ const SITE: &str = r#"
     access_log {dir}/own.log own;
     access_log {dir}/json.log json;
     map $arg_kind $kind { default other; ~^a(?<rest>.*)$ a-$rest; b two; }
+    map $arg_charset $charset_of { default utf-8; k koi8-r; big KOI8-R; x nosuch; none ""; off off; }
     upstream group { server 127.0.0.1:{port2}; }
     server {
         listen 127.0.0.1:{port}; server_name front; root {root};
@@ -64,6 +65,11 @@ const SITE: &str = r#"
         location /method/  { if ($request_method !~ ^(GET|HEAD|PURGE)$) { return 405; } return 200 $request_method; }
         location /files/   { alias {root}/f/; }
         location /listed   { alias {root}/f; }
+        location /known/   { charset koi8-r; location /known/wide/ { charset utf-8; return 200 wide; } return 200 known; }
+        location /chosen/  { charset $charset_of; alias {root}/f/; location /chosen/none/ { charset off; return 200 none; } }
+        location /said/    { charset $charset_of; return 200 said; }
+        location /asked/   { charset $charset_of; proxy_pass http://group; }
+        location /page/    { charset $charset_of; return 404; }
         location /pixel    { empty_gif; error_page 405 = @plain; }
         location /off/     { access_log off; return 200 off; }
         location /some/    { access_log {dir}/some.log own if=$arg_log; return 200 some; }
@@ -233,6 +239,16 @@ fn requests() -> Vec<(&'static str, String, &'static str)> {
                 all.push((method, target.to_owned(), "Content-Length: 0\r\n"));
             }
         }
+    }
+    for chosen in ["", "k", "big", "x", "none", "off"] {
+        for target in
+            ["/chosen/plain.txt", "/chosen/d/", "/chosen/none/", "/said/", "/asked/x", "/page/"]
+        {
+            all.push(("GET", format!("{target}?charset={chosen}"), ""));
+        }
+    }
+    for target in ["/known/", "/known/wide/"] {
+        all.push(("GET", target.to_owned(), ""));
     }
     for condition in [
         "If-Modified-Since: Mon, 28 Sep 1970 06:00:00 GMT\r\n",

@@ -29,13 +29,16 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "charset",
         LEVELS_IF,
-        "name|off",
+        "name|$variable|off",
         "off",
-        "Added to the `Content-Type` of text",
-        |l, d, _| {
+        "Added to the `Content-Type` of text. A variable may give its name",
+        |l, d, s| {
             let text = d.text(d.arg(0))?;
+            l.settings.charset_by = None;
             if text.starts_with('$') {
-                return Err(d.not_built(d.arg(0)));
+                l.settings.charset = None;
+                l.settings.charset_by = Some(Arc::new(d.template(d.arg(0), s)?));
+                return Ok(());
             }
             if text.is_empty()
                 || !text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:+".contains(&b))

@@ -42,6 +42,7 @@ pub(super) fn blank_settings() -> Settings {
         types: Arc::default(),
         default_type: Arc::from(""),
         charset: None,
+        charset_by: None,
         charset_types: CharsetTypes::Text,
         source_charset: None,
         override_charset: false,

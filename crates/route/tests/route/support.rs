@@ -250,6 +250,7 @@ fn settings() -> Settings {
         types: Arc::new(Types { by_extension }),
         default_type: "application/octet-stream".into(),
         charset: None,
+        charset_by: None,
         charset_types: sekisho_config::CharsetTypes::Text,
         source_charset: None,
         override_charset: false,

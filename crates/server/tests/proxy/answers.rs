@@ -143,17 +143,33 @@ fn texts_are_given_in_the_charset_of_the_location() {
     let backend = told();
     let to = backend.address();
     let config = http(&format!(
-        "charset_map one two {{ 62 42; }} charset_map one utf-8 {{ 62 C3BC; }}
+        "charset_map one two {{ 62 42; }} charset_map one utf-8 {{ 62 C3BC; }} map $uri $chosen {{ default two; ~/wide utf-8; }}
          server {{ listen 127.0.0.1:{{port}}; error_log {{dir}}/charset.log error; gzip_types *;
            location / {{ proxy_pass http://{to}; }}
            location /named/ {{ proxy_pass http://{to}; charset utf-8; }}
            location /two/ {{ proxy_pass http://{to}; charset two; override_charset on; }}
            location /wide/ {{ proxy_pass http://{to}; charset utf-8; override_charset on; gzip on; gzip_min_length 1; }}
            location /back/ {{ proxy_pass http://{to}; charset one; override_charset on; sub_filter dy \u{fc}; }}
-           location /source/ {{ proxy_pass http://{to}; charset two; source_charset one; }} }}"
+           location /source/ {{ proxy_pass http://{to}; charset two; source_charset one; }}
+           location /chosen/ {{ proxy_pass http://{to}; charset $chosen; source_charset one; }}
+           location /text/ {{ charset $chosen; source_charset one; default_type text/plain; return 200 body; }}
+           location /files/ {{ root {{root}}; charset $chosen; source_charset one; types {{ text/plain txt; }} }} }}"
     ));
-    let server = Server::start_in(Tree::new(), BINARY, &config);
+    let tree = Tree::new();
+    tree.file("root/files/a.txt", "body");
+    tree.file("root/files/wide/a.txt", "body");
+    let server = Server::start_in(tree, BINARY, &config);
     let mut client = server.connect();
+    for (target, shown, body) in [
+        ("/text/", "text/plain; charset=two", "Body"),
+        ("/text/wide", "text/plain; charset=utf-8", "\u{fc}ody"),
+        ("/files/a.txt", "text/plain; charset=two", "Body"),
+        ("/files/wide/a.txt", "text/plain; charset=utf-8", "\u{fc}ody"),
+    ] {
+        let response = client.get(target);
+        assert_eq!(response.field("content-type"), Some(shown), "{target}");
+        assert_eq!(response.text(), body, "{target}");
+    }
     for (location, said, shown, length, body) in [
         ("/", "text/html; charset=one", "text/html; charset=one", Some("4"), "body"),
         (
@@ -181,6 +197,8 @@ fn texts_are_given_in_the_charset_of_the_location() {
         ("/wide/", "text/html; charset=one", "text/html; charset=utf-8", None, "\u{fc}ody"),
         ("/back/", "text/html; charset=utf-8", "text/html; charset=one", None, "bob"),
         ("/source/", "text/html", "text/html; charset=two", Some("4"), "Body"),
+        ("/chosen/", "text/html", "text/html; charset=two", Some("4"), "Body"),
+        ("/chosen/wide/", "text/html", "text/html; charset=utf-8", None, "\u{fc}ody"),
         ("/source/", "text/html|Content-Encoding:%20x", "text/html", Some("4"), "body"),
     ] {
         let target = format!("{location}200?Content-Type:%20{}", said.replace(' ', "%20"));
