@@ -16,6 +16,7 @@ pub mod source;
 pub mod template;
 pub mod value;
 
+mod body_first;
 mod charset;
 mod cipher;
 mod expression;

@@ -174,12 +174,18 @@ pub(crate) fn cycle(maps: &[Map]) -> Option<MapId> {
     open.iter().position(|count| *count > 0).map(|map| MapId(map as u32))
 }
 
+impl Map {
+    /// What is looked up in it, and its values.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
+        let listed = self.leading.iter().chain(&self.trailing).map(|(_, value)| value);
+        let by_pattern = self.patterns.iter().map(|(_, value)| value);
+        listed.chain(self.exact.values()).chain(by_pattern).chain([&self.source, &self.default])
+    }
+}
+
 fn needed_maps(map: &Map) -> Vec<usize> {
-    let listed = map.leading.iter().chain(&map.trailing).map(|(_, value)| value);
-    let values =
-        listed.chain(map.exact.values()).chain(map.patterns.iter().map(|(_, value)| value));
-    let mut needed: Vec<usize> = values
-        .chain([&map.source, &map.default])
+    let mut needed: Vec<usize> = map
+        .templates()
         .flat_map(|template| &template.parts)
         .filter_map(|part| match part {
             Part::Variable(Variable::Map(id)) => Some(id.0 as usize),

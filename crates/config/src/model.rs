@@ -416,6 +416,8 @@ pub struct Settings {
     pub client_max_body_size: Option<u64>,
     /// `client_body_buffer_size`
     pub client_body_buffer_size: usize,
+    /// What is passed on depends on the body: all of it is read first.
+    pub reads_body_first: bool,
     /// `client_body_in_file_only`
     pub client_body_in_file_only: InFileOnly,
     /// `client_body_temp_path`

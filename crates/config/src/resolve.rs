@@ -110,6 +110,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     http.acme_store = scope.acme_store;
     http.charsets = scope.charsets;
     http.upstreams = scope.upstreams;
+    crate::body_first::mark(&mut http);
     http.caches = scope.caches;
     http.storages = storage::objects(scope.storages);
     http.names = scope.names;

@@ -13,6 +13,7 @@ mod spawn;
 mod stderr;
 mod stdin;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -72,6 +73,8 @@ pub struct Call<'a> {
     pub has_body: bool,
     /// The declared length of the body.
     pub body_bytes: Option<u64>,
+    /// The body, where all of it was read before.
+    pub gathered: Option<&'a RefCell<Option<Gathered>>>,
     /// `SERVER_SOFTWARE`
     pub software: &'a str,
 }
@@ -130,11 +133,14 @@ pub fn start(
         head: None,
         body: Vec::new(),
         ending: None,
-        has_body_ended: !call.has_body,
+        has_body_ended: !call.has_body || call.gathered.is_some(),
         is_held: false,
     };
+    let gathered = call.gathered.and_then(RefCell::take);
     if !call.has_body {
         task.queue(job, Input::Nothing, now);
+    } else if let Some(gathered) = gathered {
+        task.queue(job, gathered.into(), now);
     } else if !job.cgi.request_buffering && call.body_bytes.is_some() {
         task.queue(job, Input::Pipe, now);
     } else if task.context.process_slots().is_full(&job.claim) {

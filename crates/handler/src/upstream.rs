@@ -23,6 +23,7 @@ mod task;
 mod tls;
 mod words;
 
+use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -40,7 +41,7 @@ use sekisho_upstream::balance::sticky::peer_of;
 use sekisho_upstream::request::{Rules, UpstreamRequest};
 
 use crate::cgi::HandlerContext;
-use crate::request_body::RequestBody;
+use crate::request_body::{Gathered, RequestBody};
 use crate::task::Task;
 use answer::Changes;
 use body::Body;
@@ -86,6 +87,8 @@ pub struct Call<'a> {
     pub has_body: bool,
     /// The declared length of the body.
     pub body_bytes: Option<u64>,
+    /// The body, where all of it was read before.
+    pub gathered: Option<&'a RefCell<Option<Gathered>>>,
 }
 
 /// Starts to pass the request on; an error is the status to answer with.
@@ -109,22 +112,17 @@ pub fn start(
         Status::INTERNAL_SERVER_ERROR
     })?;
     let question = cache.and_then(|cache| cache::question(call, &source, cache, &mut plan));
-    let secure = if plan.is_tls {
-        match source.secure(call.tls, &forward.tls, &plan.host) {
-            Ok(secure) => Some(Secure { is_http2: forward.is_http2(), ..secure }),
-            Err(why) => {
-                context.report(Level::Error, format_args!("{why}"));
-                return Err(Status::INTERNAL_SERVER_ERROR);
-            }
-        }
-    } else {
-        None
-    };
+    let secure = plan.is_tls.then(|| source.secure(call.tls, &forward.tls, &plan.host));
+    let secure = secure.transpose().map_err(|why| {
+        context.report(Level::Error, format_args!("{why}"));
+        Status::INTERNAL_SERVER_ERROR
+    })?;
+    let secure = secure.map(|secure| Secure { is_http2: forward.is_http2(), ..secure });
     let key = Key::new(&source, &group, now);
     let selection = key.select(&group);
-    let around = forward.set_body.as_ref().and_then(|template| source.around_body(template));
-    let is_passed = forward.pass_request_body && forward.set_body.is_none();
-    let has_body = call.has_body && (is_passed || around.is_some());
+    let has_body = call.has_body && forward.pass_request_body && forward.set_body.is_none();
+    let gathered = call.gathered.filter(|_| has_body).and_then(RefCell::take);
+    let has_body = has_body && gathered.is_none();
     // What cannot say that a length is unknown must know it.
     let may_stream = call.body_bytes.is_some()
         || match pass.family {
@@ -132,16 +130,18 @@ pub fn start(
             Family::FastCgi | Family::Grpc => true,
             Family::Scgi | Family::Uwsgi => false,
         };
-    let is_streamed = has_body && !forward.request_buffering && may_stream && around.is_none();
+    let is_streamed = has_body && !forward.request_buffering && may_stream;
     let rules = Rules { next: forward.next_upstream, connect_timeout: forward.connect_timeout };
     // A call that its server did not take is made again, if its messages are remembered.
     let is_lost = is_streamed && pass.family != Family::Grpc;
     let machine = UpstreamRequest::new(rules, route_state.method, is_lost, selection, now);
-    let body = match (&forward.set_body, is_streamed) {
-        (Some(_), _) if has_body => Body::None,
+    let body = match (&forward.set_body, gathered) {
         (Some(template), _) => Body::Memory(Arc::new(source.value(template))),
-        (None, true) => Body::Stream(call.body_bytes.map_or(Length::Unknown, Length::Known)),
-        (None, false) => Body::None,
+        (None, Some(gathered)) => Body::from(gathered),
+        (None, None) if is_streamed => {
+            Body::Stream(call.body_bytes.map_or(Length::Unknown, Length::Known))
+        }
+        (None, None) => Body::None,
     };
     let changes = Changes::new(&source, forward).map(Rc::new);
     let stage = if has_body && !is_streamed {
@@ -177,7 +177,6 @@ pub fn start(
         plan,
         machine,
         body,
-        around,
         body_memory: settings.client_body_buffer_size,
         changes,
         error_pages: Arc::clone(&settings.error_pages),
@@ -186,7 +185,7 @@ pub fn start(
         resolving,
         binding,
         stage,
-        has_body_ended: !call.has_body,
+        has_body_ended: !call.has_body || call.gathered.is_some(),
         keeping: None,
     });
     Ok(match cached {

@@ -1,15 +1,17 @@
 //! One request's way from its head to its answer: the router decides, the handler of the action that was
 //! decided on gives a reply, or starts a task, or has the decision wait.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sekisho_config::{Level, LocationId, StatusForm};
+use sekisho_config::{Level, LocationId, Settings, StatusForm};
 use sekisho_handler::limits::ConnectionPermit;
 use sekisho_handler::listing::Listed;
 use sekisho_handler::password::PasswordQuery;
+use sekisho_handler::request_body::Gathered;
 use sekisho_handler::wait::{Delay, PasswordTask};
 use sekisho_handler::{
     OpenFile, Reply, Task, View, answer, cgi, file_op, service, static_file, status as status_page,
@@ -33,6 +35,7 @@ use crate::route_view::RouteView;
 use crate::site;
 use crate::subrequest::RequestTree;
 use crate::subrequest::auth::AuthTask;
+use crate::subrequest::body_first::BodyFirstTask;
 use crate::subrequest::mirror::{self, MirroredTask};
 use crate::subrequest::random_file::RandomFileTask;
 use crate::user_agent;
@@ -170,6 +173,8 @@ pub(crate) struct Starting<'a> {
     pub(crate) asked: Waited,
     /// Whether body bytes follow, and how many, if that is known.
     pub(crate) body: (bool, Option<u64>),
+    /// The body, where all of it was read before.
+    pub(crate) gathered: Option<&'a RefCell<Option<Gathered>>>,
     pub(crate) question: Option<PasswordQuery>,
     /// Who makes it, where it comes from within the process.
     pub(crate) within: Option<Rc<Caller>>,
@@ -246,6 +251,7 @@ impl Exchange {
             route,
             asked,
             body,
+            gathered: None,
             question,
             within,
             now,
@@ -441,6 +447,10 @@ impl Starting<'_> {
                 Listed::Reply(made) => reply(made),
                 Listed::Task(task) => Started::Task(task),
             },
+            Action::Cgi | Action::Pass if self.reads_body_first(settings) => {
+                let is_program = matches!(action, Action::Cgi);
+                Started::Task(BodyFirstTask::start(&self, is_program, settings))
+            }
             Action::Cgi => started(self.cgi(task_fields)),
             Action::Pass => started(self.pass()),
             Action::FileOp(file_op) => started(self.file_operation(&file_op, task_fields)),
@@ -483,7 +493,13 @@ impl Starting<'_> {
         }
     }
 
-    fn cgi(&self, fields: &mut Fields) -> Result<Box<dyn Task>, Status> {
+    /// Whether what the handler is given depends on a body that has not been read.
+    fn reads_body_first(&self, settings: &Settings) -> bool {
+        let is_asked = self.asked.is_request && self.route.method == self.request.head.method();
+        settings.reads_body_first && self.body.0 && is_asked && self.gathered.is_none()
+    }
+
+    pub(crate) fn cgi(&self, fields: &mut Fields) -> Result<Box<dyn Task>, Status> {
         let Self { request, route, .. } = *self;
         // The body belongs to the action that was asked for: what is answered instead is a plain GET, and an
         // error page comes when the body has gone elsewhere.
@@ -494,6 +510,7 @@ impl Starting<'_> {
             route_state: route,
             has_body: is_asked && self.body.0,
             body_bytes: self.body.1.filter(|_| is_asked),
+            gathered: self.gathered,
             software: site::PRODUCT,
         };
         cgi::start(&call, Rc::new(self.context()), fields, self.now)
@@ -531,7 +548,7 @@ impl Starting<'_> {
         service::start(&call, admitted)
     }
 
-    fn pass(&self) -> Result<Box<dyn Task>, Status> {
+    pub(crate) fn pass(&self) -> Result<Box<dyn Task>, Status> {
         let (call, context) = (self.upstream_call(), Rc::new(self.context()));
         let settings = &self.accepted.bound_site.site.location(self.route.location).settings;
         if settings.pass.as_deref().is_some_and(|pass| pass.storage.is_some()) {
@@ -553,6 +570,7 @@ impl Starting<'_> {
             pools: &self.worker.upstreams,
             has_body: is_asked && self.body.0,
             body_bytes: self.body.1.filter(|_| is_asked),
+            gathered: self.gathered,
             credentials: self.accepted.bound_site.site.credentials(),
         }
     }

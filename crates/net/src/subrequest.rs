@@ -6,6 +6,7 @@
 //! it ends with its parent, unless it was started to go on alone.
 
 pub(crate) mod auth;
+pub(crate) mod body_first;
 pub(crate) mod mirror;
 pub(crate) mod random_file;
 
@@ -279,6 +280,7 @@ impl Subrequest {
             route: &self.route,
             asked,
             body,
+            gathered: None,
             question: decided.question,
             // Services are called by requests alone.
             within: None,

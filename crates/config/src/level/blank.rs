@@ -26,6 +26,7 @@ pub(super) fn blank_settings() -> Settings {
         pass: None,
         stream: None,
         service: None,
+        reads_body_first: false,
         status: None,
         error_pages: Arc::default(),
         recursive_error_pages: false,

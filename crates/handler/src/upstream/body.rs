@@ -71,12 +71,6 @@ impl Body {
         }
     }
 
-    /// The same with something around it (`proxy_set_body`); what is in a file has no place there, as in nginx.
-    pub(super) fn within(self, around: &[Vec<u8>]) -> Self {
-        let own = if let Self::Memory(bytes) = &self { bytes.as_slice() } else { &[] };
-        Self::Memory(Arc::new(around.join(own)))
-    }
-
     /// How long it is.
     pub(super) fn length(&self) -> Length {
         match self {

@@ -168,7 +168,6 @@ impl Sender {
             plan,
             machine,
             body: request.body.clone().map_or(Body::None, Body::Memory),
-            around: None,
             body_memory: 0,
             changes: None,
             error_pages: Arc::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sekisho_config::{
-    Family, Forward, Part, Pass, PassTo, Resolver, Template, UpstreamPlace, UpstreamTls, Variable,
+    Family, Forward, Pass, PassTo, Resolver, Template, UpstreamPlace, UpstreamTls,
 };
 use sekisho_gateway::push_http_params;
 use sekisho_http::target::split_authority;
@@ -100,17 +100,6 @@ impl Source<'_> {
         let text = String::from_utf8(self.value(template)).ok()?;
         let address = text.parse().map(|ip| SocketAddr::new(ip, 0));
         address.or_else(|_| text.parse()).ok()
-    }
-
-    /// The parts before, between and after `$request_body` in a `proxy_set_body`, if it is used there: the
-    /// body itself is not known before it has come.
-    pub(super) fn around_body(&self, template: &Template) -> Option<Vec<Vec<u8>>> {
-        let is_body = |part: &Part| matches!(part, Part::Variable(Variable::RequestBody));
-        if !template.parts.iter().any(is_body) {
-            return None;
-        }
-        let pieces = template.parts.split(is_body);
-        Some(pieces.map(|parts| self.value(&Template { parts: parts.to_vec() })).collect())
     }
 
     /// The group that is asked, and the request for it.

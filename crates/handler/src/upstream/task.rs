@@ -92,8 +92,6 @@ pub(super) struct Parts {
     pub(super) plan: Plan,
     pub(super) machine: UpstreamRequest,
     pub(super) body: Body,
-    /// What a gathered body is put into.
-    pub(super) around: Option<Vec<Vec<u8>>>,
     /// `client_body_buffer_size`
     pub(super) body_memory: usize,
     pub(super) changes: Option<Rc<Changes>>,
@@ -660,10 +658,7 @@ impl UpstreamTask {
     fn gathered(&mut self, gathered: Gathered) {
         let body = Body::from(gathered);
         self.received = body.facts();
-        self.parts.body = match &self.parts.around {
-            Some(around) => body.within(around),
-            None => body,
-        };
+        self.parts.body = body;
         self.parts.stage = Stage::Ready;
     }
 

@@ -235,6 +235,7 @@ fn settings() -> Settings {
         pass: None,
         stream: None,
         service: None,
+        reads_body_first: false,
         status: None,
         error_pages: [].into(),
         recursive_error_pages: false,

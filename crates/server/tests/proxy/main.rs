@@ -8,6 +8,7 @@ mod answers;
 mod backend;
 mod balance;
 mod bodies;
+mod body_first;
 mod cache;
 mod cache_upkeep;
 mod dying;
