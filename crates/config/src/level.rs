@@ -20,9 +20,9 @@ use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AcmeIssuer, AcmeKey, AcmeStore, AddHeader, CachePath, Cgi, CgiExtension, CgiPass,
     Charsets, ErrorLog, ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2,
-    LocationMatch, LogFormat, Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp,
-    RealIpSource, ServerName, Settings, Step, Storage, StoreFailure, StreamSettings, Symlinks,
-    Template, Tls, Types, UpstreamGroup, Zone,
+    ListenAddress, LocationMatch, LogFormat, Main, MatchRules, Pass, PassTo, PathMapping, Programs,
+    RealIp, RealIpSource, ServerName, Settings, Step, Storage, StoreFailure, StreamSettings,
+    Symlinks, Template, Tls, Types, UpstreamGroup, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -237,6 +237,10 @@ pub struct Scope<'a> {
     pub matches: Vec<Arc<MatchRules>>,
     /// Settings of the process.
     pub main: Main,
+    /// Where `listen`s of `endpoint` stand.
+    pub endpoint_places: Vec<(ListenAddress, Span)>,
+    /// Where the addresses of `http_addresses` stand.
+    pub http_places: Vec<(ListenAddress, Span)>,
     /// Named locations that are referred to: where, which, and at what level.
     pub named_uses: Vec<NamedUse>,
     /// Names of ignored directives that have been warned about.

@@ -95,12 +95,24 @@ pub struct Outcome {
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// What was read, to find the place of something.
     pub tree: Tree,
+    /// A configuration that is right in itself and was refused for what the machine has against it.
+    refused: Option<Config>,
 }
 
 impl Outcome {
     /// Whether anything was wrong.
     pub fn has_errors(&self) -> bool {
         self.config.is_none()
+    }
+
+    /// The configuration, also one that is refused: to find what else is wrong with it.
+    pub fn inspected(&self) -> Option<&Config> {
+        self.config.as_ref().or(self.refused.as_ref())
+    }
+
+    /// The configuration cannot be used.
+    fn refuse(&mut self) {
+        self.refused = self.config.take().or(self.refused.take());
     }
 }
 
@@ -117,18 +129,22 @@ pub fn load(main_file: &Path, options: &Options, source: &dyn Source) -> Outcome
     parser.main_file(&main_file);
     let tree = parser.finish();
     let config = resolve::resolve(&tree, options, &mut reports);
-    let config = config.filter(|config| machine::check(config, &tree, source, &mut reports));
-    let config = config.and_then(|mut config| {
-        let is_fine = machine::find_upstreams(&mut config, &tree, source, &mut reports)
-            & machine::find_proxies(&mut config, &tree, source, &mut reports)
-            & machine::find_resolvers(&mut config, &tree, source, &mut reports);
-        is_fine.then_some(config)
-    });
+    let (mut config, mut is_fine) = (config, true);
+    if let Some(config) = &mut config {
+        is_fine = machine::check(config, &tree, source, &mut reports)
+            & machine::find_upstreams(config, &tree, source, &mut reports)
+            & machine::find_proxies(config, &tree, source, &mut reports)
+            & machine::find_resolvers(config, &tree, source, &mut reports);
+    }
     let mut seen = std::collections::HashSet::new();
     let files = tree.files.iter().filter_map(|file| {
         let path = file.path.as_ref().filter(|path| seen.insert((*path).clone()))?;
         Some((path.clone(), file.text.to_vec()))
     });
     let files = files.collect();
-    Outcome { config, files, reports: reports.finish(), tree }
+    let mut outcome = Outcome { config, files, reports: reports.finish(), tree, refused: None };
+    if !is_fine {
+        outcome.refuse();
+    }
+    outcome
 }

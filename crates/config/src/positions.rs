@@ -29,8 +29,12 @@ impl Outcome {
         let mut closest = None;
         look(&self.tree.nodes, directives, path, &mut closest);
         let span = closest.map(|(_, span)| span);
-        self.reports.push(Report::error(&self.tree.files, span, message));
-        self.config = None;
+        let report = Report::error(&self.tree.files, span, message);
+        // What is named twice is wrong once.
+        if !self.reports.contains(&report) {
+            self.reports.push(report);
+        }
+        self.refuse();
     }
 
     /// A warning about a file of the configuration, with the place where it is included.

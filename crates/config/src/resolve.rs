@@ -54,6 +54,8 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         matches: Vec::new(),
         zoned: HashSet::new(),
         main: blank_main(),
+        endpoint_places: Vec::new(),
+        http_places: Vec::new(),
         named_uses: Vec::new(),
         warned: HashSet::new(),
         issuer: AcmeIssuer::default(),
@@ -73,26 +75,29 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         walk.check_named_uses();
     }
     let Walk { mut scope, mut http, stream, listens, .. } = walk;
+    let places = listens.places();
     let listens = listens.finish(&mut scope);
     for listen in stream.iter().flat_map(|stream| &stream.listens) {
         if listens.iter().any(|other| other.address == listen.address) {
             let address = listens::shown(&listen.address);
             let message = format!("\"http\" and \"stream\" both listen on {address}");
-            scope.reports.push(Report::error(scope.files, None, message));
+            let span = places.get(&listen.address).copied();
+            scope.reports.push(Report::error(scope.files, span, message));
         }
     }
-    for (address, _) in &scope.main.endpoint.listens {
-        if listens.iter().any(|listen| listen.address == *address) {
+    for (address, span) in &scope.endpoint_places {
+        if let Some(other) = places.get(address) {
             let address = listens::shown(address);
             let message = format!("the endpoint and a server both listen on {address}");
-            scope.reports.push(Report::error(scope.files, None, message));
+            let report = Report::error(scope.files, *span, message);
+            scope.reports.push(report.related(scope.files, *other, "the server does here"));
         }
     }
-    for address in &scope.main.endpoint.http_addresses {
-        if !tree.is_cut && !listens.iter().any(|listen| listen.address == *address) {
+    for (address, span) in &scope.http_places {
+        if !tree.is_cut && !places.contains_key(address) {
             let address = listens::shown(address);
             let message = format!("no server listens on {address}, named by \"http_addresses\"");
-            scope.reports.push(Report::error(scope.files, None, message));
+            scope.reports.push(Report::error(scope.files, *span, message));
         }
     }
     if scope.reports.has_errors() {

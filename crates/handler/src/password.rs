@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 pub use form::Stored;
 use users::User;
-pub use users::Users;
+pub use users::{Users, mistakes};
 
 use crate::file_cache::Identity;
 

@@ -93,8 +93,8 @@ pub fn check(config: &Config) -> Vec<TlsProblem> {
         problems.extend(found.into_iter().chain(loaded.err()));
     }
     for block in config.blocks() {
-        if let Err(problem) = UpstreamTlsConfigs::load(block) {
-            problems.push(upstream_problem_of(problem));
+        if let Err(found) = UpstreamTlsConfigs::load(block) {
+            problems.extend(found.into_iter().map(upstream_problem_of));
         }
     }
     problems
@@ -105,9 +105,14 @@ fn upstream_problem_of(problem: UpstreamTlsProblem) -> TlsProblem {
     TlsProblem { directive, path, message, is_warning: false }
 }
 
-/// What is wrong with TLS to other servers, as a site reports it.
-pub(crate) fn upstream_problem(problem: UpstreamTlsProblem) -> OpenError {
-    OpenError::Tls(upstream_problem_of(problem))
+/// What is wrong with TLS to other servers, as a site reports it: the first, since `-t` has said all.
+pub(crate) fn upstream_problem(problems: Vec<UpstreamTlsProblem>) -> OpenError {
+    let first = problems.into_iter().next().unwrap_or_else(|| UpstreamTlsProblem {
+        directive: "proxy_pass",
+        path: PathBuf::new(),
+        message: "TLS cannot be used".to_owned(),
+    });
+    OpenError::Tls(upstream_problem_of(first))
 }
 
 /// By server: itself, if it has an address with TLS.

@@ -27,6 +27,11 @@ use crate::Problem;
 use crate::background::{Background, Context, Work};
 use crate::user::Identity;
 
+/// Whether the key of `acme_store` can be used.
+pub(crate) fn check_key(path: &Path) -> Result<(), String> {
+    seal::Seal::read(path).map(drop)
+}
+
 /// The thread that sees to certificates: an order that is cut off with the process is made anew. After a change of
 /// the configuration, what has failed is tried again at once.
 pub(crate) type Certificates = Background<Upkeep>;

@@ -40,5 +40,8 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
         let one = one.map_err(|error| format!("\"{shown}\" is not PEM: {error}"))?;
         roots.add(one).map_err(|error| format!("\"{shown}\" cannot be used: {error}"))?;
     }
+    if roots.is_empty() {
+        return Err(format!("\"{shown}\" has no certificate in it"));
+    }
     Ok(roots)
 }

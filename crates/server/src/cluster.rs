@@ -22,7 +22,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{Problem, background};
 
-pub(crate) use membership::Membership;
+pub(crate) use membership::{Membership, MembershipProblem};
 
 /// What an answer says at its end.
 pub(crate) type Answer = Result<Vec<u8>, (Code, String)>;

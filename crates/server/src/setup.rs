@@ -4,13 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sekisho_config::parse::Tree;
-use sekisho_config::{Config, CredentialSource, Memory, Options, Outcome, Source};
+use sekisho_config::{AcmeStore, Config, CredentialSource, Memory, Options, Outcome, Source};
 use sekisho_net::site::OpenError;
 
 use crate::cli::Flags;
+use crate::cluster::{Membership, MembershipProblem};
 use crate::control_plane::{Identities, IdentityProblem};
 use crate::disk::Disk;
-use crate::{Problem, path_access, sandbox, service_factory, upgrade, writable_programs};
+use crate::{
+    Problem, certificates, client_tls, path_access, sandbox, service_factory, upgrade,
+    writable_programs,
+};
 
 /// Where the configuration is by default.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
@@ -82,7 +86,7 @@ impl Plan {
     /// Reads and checks the configuration.
     pub(crate) fn read(&self) -> Outcome {
         let mut outcome = self.load();
-        if let Some(config) = outcome.config.as_ref().filter(|_| self.builtin.is_none()) {
+        if let Some(config) = outcome.inspected().filter(|_| self.builtin.is_none()) {
             let mut warnings = path_access::warnings(config, &outcome);
             warnings.extend(sandbox::warnings(config, &outcome));
             warnings.extend(writable_programs::warnings(config, &outcome));
@@ -90,6 +94,8 @@ impl Plan {
         }
         check_tls(&mut outcome);
         check_identities(&mut outcome);
+        check_cluster(&mut outcome);
+        check_stores(&mut outcome);
         check_databases(&mut outcome);
         check_storages(&mut outcome);
         outcome.tree = Tree::default();
@@ -158,7 +164,7 @@ impl Plan {
 
 /// Reads what TLS needs: a configuration whose certificates cannot be used is not used (S4).
 fn check_tls(outcome: &mut Outcome) {
-    let problems = outcome.config.as_ref().map(sekisho_net::tls::check).unwrap_or_default();
+    let problems = outcome.inspected().map(sekisho_net::tls::check).unwrap_or_default();
     for problem in problems {
         let message = problem.to_string();
         if problem.is_warning {
@@ -172,16 +178,57 @@ fn check_tls(outcome: &mut Outcome) {
 
 /// Reads tokens, and looks up the users and groups that rules name.
 fn check_identities(outcome: &mut Outcome) {
-    let Some(config) = &outcome.config else { return };
-    if let Err(problem) = Identities::new(&config.main.endpoint) {
-        let IdentityProblem { directive, word, message } = problem;
+    let Some(config) = outcome.inspected() else { return };
+    let (_, problems) = Identities::read(&config.main.endpoint);
+    for IdentityProblem { directive, word, message, is_warning } in problems {
+        if is_warning {
+            let report = outcome.warning_about(&[directive], &word, message);
+            outcome.reports.extend([report]);
+        } else {
+            outcome.refuse_for(&[directive], &word, message);
+        }
+    }
+}
+
+/// Reads what this node proves itself by in its cluster, and what it trusts.
+fn check_cluster(outcome: &mut Outcome) {
+    let Some(config) = outcome.inspected() else { return };
+    let (_, problems) = Membership::read(config);
+    for MembershipProblem { directive, word, message } in problems {
         outcome.refuse_for(&[directive], &word, message);
+    }
+}
+
+/// Reads what stores are trusted by, and the key of `acme_store`.
+fn check_stores(outcome: &mut Outcome) {
+    let Some(config) = outcome.inspected() else { return };
+    let http = &config.http;
+    let zones = http.zones.iter().filter_map(|zone| zone.store.as_ref()).map(|store| &store.url);
+    let zones = zones.map(|url| ("store=", url));
+    let others = http.ticket_store.iter().chain(http.acme_store.iter().map(|store| &store.url));
+    let all = zones.chain(others.map(|url| ("", url)));
+    let mut problems: Vec<(PathBuf, String)> = all
+        .filter_map(|(before, url)| {
+            let (_, file) = url.split_once("?ca=").filter(|_| url.starts_with("rediss"))?;
+            let why = client_tls::client_tls(Some(Path::new(file))).err()?;
+            Some((format!("{before}{url}").into(), format!("a store's authorities: {why}")))
+        })
+        .collect();
+    if let Some(AcmeStore { url, key: Some(key) }) = &http.acme_store
+        && let Err(why) = certificates::check_key(key)
+    {
+        problems.push((url.into(), format!("the key of \"acme_store\": {why}")));
+    }
+    let directives =
+        ["limit_req_zone", "limit_conn_zone", "ssl_session_ticket_store", "acme_store"];
+    for (word, message) in problems {
+        outcome.refuse_for(&directives, &word, message);
     }
 }
 
 /// Reads the databases of `geoip2`.
 fn check_databases(outcome: &mut Outcome) {
-    let blocks = outcome.config.iter().flat_map(Config::blocks);
+    let blocks = outcome.inspected().into_iter().flat_map(Config::blocks);
     let problems: Vec<OpenError> =
         blocks.filter_map(|block| sekisho_net::site::databases(block).err()).collect();
     for problem in problems {
@@ -193,7 +240,8 @@ fn check_databases(outcome: &mut Outcome) {
 
 /// Reads the keys of each `storage`.
 fn check_storages(outcome: &mut Outcome) {
-    let storages = outcome.config.iter().flat_map(|config| config.http.storages.clone());
+    let storages = outcome.inspected().map(|config| config.http.storages.clone());
+    let storages = storages.into_iter().flatten();
     let problems: Vec<(PathBuf, String)> = storages
         .filter_map(|storage| {
             let problem = sekisho_handler::storage::credentials_of(&storage).err()?;

@@ -285,6 +285,7 @@ fn listen(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fau
         if listens.iter().any(|(other, _)| *other == address) {
             return Err(Fault::at(word, format!("a duplicate listen {}", word.shown())));
         }
+        s.endpoint_places.push((address.clone(), word.span));
         listens.push((address, options.clone()));
     }
     Ok(())
@@ -323,7 +324,9 @@ fn services(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), F
 fn http_addresses(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     for word in d.args() {
         let wrong = |reason: String| Fault::at(word, format!("{reason} in \"{}\"", word.shown()));
-        s.main.endpoint.http_addresses.extend(addresses(&word.text).map_err(wrong)?);
+        let found = addresses(&word.text).map_err(wrong)?;
+        s.http_places.extend(found.iter().map(|address| (address.clone(), word.span)));
+        s.main.endpoint.http_addresses.extend(found);
     }
     Ok(())
 }
@@ -348,11 +351,11 @@ fn admin(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
 }
 
 fn count(d: &Directive<'_>, max: usize) -> Result<u32, Fault> {
-    let count = d.count(0)?;
-    if count > max {
-        return Err(d.invalid(d.arg(0), &format!("must be from 1 to {max}")));
+    match d.count(0) {
+        Ok(count) if count <= max => Ok(count as u32),
+        Err(fault) if value::number(d.text(d.arg(0))?).is_err() => Err(fault),
+        _ => Err(d.invalid(d.arg(0), &format!("must be from 1 to {max}"))),
     }
-    Ok(count as u32)
 }
 
 fn spin(d: &Directive<'_>) -> Result<Duration, Fault> {

@@ -386,7 +386,11 @@ pub(super) fn pass(
 
 pub(super) fn only_one(l: &Level) -> Result<(), Fault> {
     let own = Family::ALL.into_iter().filter(|family| l.says(pass_name(*family))).count();
-    if own > 1 {
+    if own > 0 && l.says("service") {
+        Err(Fault::new(
+            "one location either passes requests to another server or has a \"service\"",
+        ))
+    } else if own > 1 {
         Err(Fault::new("requests are passed to another server here already"))
     } else {
         Ok(())

@@ -45,6 +45,7 @@ pub(super) const ROWS: &[Row] = &[
                 let known = s.options.services.iter().map(String::as_str);
                 return Err(fault.help(did_you_mean(name, known)));
             }
+            super::forward::only_one(l)?;
             l.settings.service = Some(name.into());
             Ok(())
         },

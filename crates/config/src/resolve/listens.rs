@@ -18,6 +18,8 @@ pub(super) struct Listens {
 #[derive(Debug)]
 struct Gathered {
     listen: Listen,
+    /// The `listen` that says it first.
+    first: Span,
     /// The `listen` that has the socket options.
     options_from: Option<Span>,
     /// The `listen` that says `default_server`.
@@ -47,7 +49,7 @@ impl Listens {
         for (line, span) in &own.listens {
             let at = span.unwrap_or(node.name.span);
             for address in &line.addresses {
-                let gathered = self.at(address, server);
+                let gathered = self.at(address, server, at);
                 if !gathered.take(scope, server, line, at) {
                     continue;
                 }
@@ -76,7 +78,7 @@ impl Listens {
         }
     }
 
-    fn at(&mut self, address: &ListenAddress, server: ServerId) -> &mut Gathered {
+    fn at(&mut self, address: &ListenAddress, server: ServerId, first: Span) -> &mut Gathered {
         let next = self.list.len();
         let at = *self.by_address.entry(address.clone()).or_insert(next);
         if at == next {
@@ -87,6 +89,7 @@ impl Listens {
                     servers: Vec::new(),
                     options: ListenOptions::default(),
                 },
+                first,
                 options_from: None,
                 default_from: None,
                 names: HashMap::new(),
@@ -96,6 +99,11 @@ impl Listens {
             });
         }
         &mut self.list[at]
+    }
+
+    /// Where each address is first said.
+    pub(super) fn places(&self) -> HashMap<ListenAddress, Span> {
+        self.list.iter().map(|of| (of.listen.address.clone(), of.first)).collect()
     }
 
     /// The finished list, in the order in which the addresses were first said.

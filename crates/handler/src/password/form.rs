@@ -110,9 +110,9 @@ impl Stored {
 }
 
 const PLAIN: &[u8] = b"{PLAIN}";
-const NOT_KNOWN: &str = "has an unknown form";
+pub(super) const NOT_KNOWN: &str = "has an unknown form";
 const BROKEN: &str = "is broken";
-const TOO_COSTLY: &str = "would take too long to check";
+pub(super) const TOO_COSTLY: &str = "would take too long to check";
 
 impl Form {
     fn parse(text: &[u8]) -> Self {

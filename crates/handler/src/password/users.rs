@@ -81,6 +81,29 @@ impl Users {
     }
 }
 
+/// The lines of a file that are of no use, by their numbers, and why.
+pub fn mistakes(text: &[u8]) -> Vec<(usize, &'static str)> {
+    let lines = text.split(|byte| *byte == b'\n').enumerate();
+    let wrong = lines.filter_map(|(at, line)| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() || line.first() == Some(&b'#') {
+            return None;
+        }
+        let mut parts = line.split(|byte| *byte == b':');
+        let why = match (parts.next(), parts.next()) {
+            (Some(b""), _) => "there is no name",
+            (Some(_), Some(password)) => match Stored::parse(password).why_unusable()? {
+                super::form::NOT_KNOWN => "the form of the password is unknown",
+                super::form::TOO_COSTLY => "the password would take too long to check",
+                _ => "the password is broken",
+            },
+            _ => "a line has the form NAME:PASSWORD",
+        };
+        Some((at + 1, why))
+    });
+    wrong.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +112,13 @@ mod tests {
         let mut stat = rustix::fs::stat("/").expect("a root");
         stat.st_ctime = changed;
         Identity::of(&stat)
+    }
+
+    #[test]
+    fn lines_of_no_use_are_found() {
+        let text = b"# no\n\nann:{PLAIN}one:a comment\nno colon\n:{PLAIN}x\nbob:$9$x$y\r\n";
+        let lines: Vec<usize> = mistakes(text).iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [4, 5, 6]);
     }
 
     fn users(text: &str) -> Users {

@@ -3,7 +3,7 @@
 mod verify;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -48,9 +48,9 @@ pub(super) struct Ready {
 }
 
 impl UpstreamTlsConfigs {
-    /// Makes those of a configuration ready.
-    pub fn load(config: &Config) -> Result<Self, UpstreamTlsProblem> {
-        let mut all = HashMap::new();
+    /// Makes those of a configuration ready; or says what is wrong, with each of them.
+    pub fn load(config: &Config) -> Result<Self, Vec<UpstreamTlsProblem>> {
+        let (mut all, mut problems, mut bad) = (HashMap::new(), Vec::new(), HashSet::new());
         let is_tls = |location: &Location| {
             let settings = &location.settings;
             match &settings.stream {
@@ -61,22 +61,89 @@ impl UpstreamTlsConfigs {
         let locations = config.http.locations.iter().filter(|location| is_tls(location));
         let passes = locations.filter_map(|location| location.settings.pass.as_deref());
         let stores = config.http.storages.iter().filter(|storage| storage.to.is_tls);
-        let forwards = passes.map(|pass| &pass.forward).chain(stores.map(|it| &it.forward));
-        for forward in forwards {
+        // A location whose root is a storage has it as its pass: it is looked at under its own names first.
+        let forwards = stores.map(|it| (Prefix::Storage, &it.forward));
+        let forwards = forwards.chain(passes.map(|pass| (Prefix::of(pass.family), &pass.forward)));
+        for (prefix, forward) in forwards {
             let settings = &*forward.tls;
-            if !all.contains_key(settings) {
-                let ready = Ready {
-                    config: Arc::new(client_config(settings)?),
-                    computed: computed_pair(settings),
-                };
-                all.insert(settings.clone(), Arc::new(ready));
+            if all.contains_key(settings) || bad.contains(settings) {
+                continue;
+            }
+            match client_config(settings) {
+                Ok(config) => {
+                    let ready =
+                        Ready { config: Arc::new(config), computed: computed_pair(settings) };
+                    all.insert(settings.clone(), Arc::new(ready));
+                }
+                Err(problem) => {
+                    problems.push(problem.named(prefix));
+                    bad.insert(settings.clone());
+                }
             }
         }
-        Ok(Self(all))
+        if problems.is_empty() { Ok(Self(all)) } else { Err(problems) }
     }
 
     pub(super) fn get(&self, settings: &UpstreamTls) -> Option<&Ready> {
         self.0.get(settings).map(AsRef::as_ref)
+    }
+}
+
+/// What the directives of TLS to servers begin with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Prefix {
+    Proxy,
+    Grpc,
+    Uwsgi,
+    /// In a `storage` they have none.
+    Storage,
+}
+
+impl Prefix {
+    const fn of(family: Family) -> Self {
+        match family {
+            Family::Grpc => Self::Grpc,
+            Family::Uwsgi => Self::Uwsgi,
+            _ => Self::Proxy,
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Proxy => "proxy_ssl_",
+            Self::Grpc => "grpc_ssl_",
+            Self::Uwsgi => "uwsgi_ssl_",
+            Self::Storage => "ssl_",
+        }
+    }
+}
+
+/// The directives that files are named by, with each prefix.
+const NAMES: [[&str; 4]; 5] = [
+    [
+        "proxy_ssl_trusted_certificate",
+        "grpc_ssl_trusted_certificate",
+        "uwsgi_ssl_trusted_certificate",
+        "ssl_trusted_certificate",
+    ],
+    ["proxy_ssl_verify", "grpc_ssl_verify", "uwsgi_ssl_verify", "ssl_verify"],
+    ["proxy_ssl_crl", "grpc_ssl_crl", "uwsgi_ssl_crl", "ssl_crl"],
+    ["proxy_ssl_certificate", "grpc_ssl_certificate", "uwsgi_ssl_certificate", "ssl_certificate"],
+    [
+        "proxy_ssl_certificate_key",
+        "grpc_ssl_certificate_key",
+        "uwsgi_ssl_certificate_key",
+        "ssl_certificate_key",
+    ],
+];
+
+impl UpstreamTlsProblem {
+    /// The same with the names that the configuration has for it.
+    fn named(self, prefix: Prefix) -> Self {
+        let row = NAMES.iter().find(|row| row[0] == self.directive);
+        let directive = row.map_or(self.directive, |row| row[prefix as usize]);
+        let message = self.message.replace(Prefix::Proxy.text(), prefix.text());
+        Self { directive, message, ..self }
     }
 }
 

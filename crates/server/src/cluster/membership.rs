@@ -1,6 +1,7 @@
 //! What this node is in its cluster, with all that is read from files.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::ClientConfig;
@@ -25,6 +26,17 @@ pub(crate) struct Membership {
     trusted: Vec<u8>,
 }
 
+/// A word of the configuration that cannot be used, and why.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct MembershipProblem {
+    /// The directive.
+    pub(crate) directive: &'static str,
+    /// The word.
+    pub(crate) word: PathBuf,
+    /// What is wrong.
+    pub(crate) message: String,
+}
+
 impl Membership {
     /// Whether it says the same as another.
     pub(super) fn is_same(&self, other: &Self) -> bool {
@@ -36,29 +48,50 @@ impl Membership {
 
     /// That of this configuration.
     pub(crate) fn new(config: &Config) -> Result<Option<Arc<Self>>, Problem> {
-        let Some(of) = &config.main.cluster else { return Ok(None) };
-        let node = match &of.node {
-            Some(node) => node.clone(),
-            None => machine_name().ok_or_else(|| {
-                Problem::new("cluster: the machine's name is no name for a node; say \"node\"")
-            })?,
+        let (membership, problems) = Self::read(config);
+        match problems.into_iter().next() {
+            Some(MembershipProblem { message, .. }) => Err(Problem::new(message)),
+            None => Ok(membership.map(Arc::new)),
+        }
+    }
+
+    /// The same with all that is wrong with it.
+    pub(crate) fn read(config: &Config) -> (Option<Self>, Vec<MembershipProblem>) {
+        let Some(of) = &config.main.cluster else { return (None, Vec::new()) };
+        let mut problems = Vec::new();
+        let mut wrong = |directive, word: &Path, message: String| {
+            problems.push(MembershipProblem { directive, word: word.to_owned(), message });
         };
-        let credentials = of.credentials.as_deref().map(|path| {
-            let failed = |why: &dyn fmt::Display| {
-                Problem::new(format_args!("cluster: credentials {}: {why}", path.display()))
-            };
-            let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
-            Credentials::parse(&text).map_err(|error| failed(&error))
+        let node = of.node.clone().or_else(machine_name).unwrap_or_else(|| {
+            let message = "cluster: the machine's name is no name for a node; say \"node\"";
+            wrong("name", Path::new(&of.name), message.to_owned());
+            String::new()
+        });
+        let credentials = of.credentials.as_deref().and_then(|path| {
+            let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+            let read =
+                text.and_then(|text| Credentials::parse(&text).map_err(|error| error.to_string()));
+            read.map_err(|why| {
+                let message = format!("cluster: credentials {}: {why}", path.display());
+                wrong("credentials", path, message);
+            })
+            .ok()
         });
         let wants_tls = of.trusted_certificate.is_some() || of.servers.iter().any(|it| it.is_tls);
         let tls = wants_tls.then(|| client_tls::client_tls(of.trusted_certificate.as_deref()));
-        let tls = tls.transpose();
-        let tls = tls.map_err(|error| Problem::new(format_args!("cluster: {error}")))?;
-        Ok(Some(Arc::new(Self {
+        let tls = tls.transpose().unwrap_or_else(|why| {
+            let message = format!("cluster: {why}");
+            match &of.trusted_certificate {
+                Some(path) => wrong("trusted_certificate", path, message),
+                None => wrong("name", Path::new(&of.name), message),
+            }
+            None
+        });
+        let membership = Self {
             cluster: of.name.clone(),
             node,
             servers: of.servers.clone(),
-            credentials: credentials.transpose()?,
+            credentials,
             tls,
             // It was read just now.
             trusted: of
@@ -66,7 +99,8 @@ impl Membership {
                 .as_ref()
                 .and_then(|it| std::fs::read(it).ok())
                 .unwrap_or_default(),
-        })))
+        };
+        (Some(membership), problems)
     }
 }
 

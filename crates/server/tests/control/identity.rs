@@ -333,5 +333,87 @@ fn mistakes_in_files_are_found_by_a_test() {
         assert_eq!(done.code(), 1, "{rules}: {}{}", done.stdout, done.stderr);
         assert!(done.stderr.contains(expected), "{rules}: {}", done.stderr);
     }
+    // What may be meant is a warning.
+    tree.file("none-yet", "# ours\n");
+    tree.file("users", "ann\nbob:$9$salt$x\ncarl:{PLAIN}good\n");
+    for (rules, expected) in [
+        ("token_file {dir}/none-yet;", "none-yet: there is no token in it"),
+        (
+            "allow_identity token:nosuch;",
+            "no token is called \"nosuch\": there is no \"token_file\"",
+        ),
+        ("token_file {dir}/none-yet; permit echo token:ci;", "no token is called \"ci\""),
+        ("permit echo user:ann;", "user \"ann\" has no password"),
+        ("password_file {dir}/nofile;", "nofile: No such file"),
+        ("password_file {dir}/users;", "users: line 1: a line has the form NAME:PASSWORD"),
+        ("password_file {dir}/users;", "users: line 2: the form of the password is unknown"),
+    ] {
+        let done = test(rules);
+        assert_eq!(done.code(), 0, "{rules}: {}{}", done.stdout, done.stderr);
+        assert!(done.stderr.contains(expected), "{rules}: {}", done.stderr);
+        assert!(done.stderr.contains("--> "), "{rules}: {}", done.stderr);
+    }
     assert_eq!(ctl(&Server::start(BINARY, &with_rules("")), &["sessions"]).code(), 0);
+}
+
+#[test]
+fn all_mistakes_in_files_and_names_are_found_at_once_and_have_their_places() {
+    // O2, E13
+    let tree = Tree::new();
+    tree.file("tokens", "ci:short\nmonitor:0123456789abcdef\nno colon\n");
+    tree.file("short", "x");
+    tree.file("empty", "");
+    let text = "events {}
+endpoint {
+    listen unix:s;
+    admin user nosuchuser1;
+    admin group nosuchgroup1;
+    credential_file short;
+    token_file tokens;
+    password_file nofile1; # a warning: it may come
+    permit echo unix:nosuchuser2;
+    allow_identity unix:nosuchuser3 group:nosuchgroup2;
+}
+cluster { name x; nats tls://127.0.0.1;
+    credentials nofile2;
+    trusted_certificate empty; }
+http {
+    storage a { url s3://b; endpoint https://127.0.0.1:1; credentials none;
+        ssl_trusted_certificate empty; }
+    storage b { url s3://b; endpoint https://127.0.0.1:1;
+        credentials nofile3; }
+    limit_req_zone $host zone=a:1m rate=1r/s store=rediss://127.0.0.1:1/0?ca=/nofile4;
+    acme_store redis://127.0.0.1:1/0 key=nofile5;
+    server { listen 127.0.0.1:1; location /a { root storage:a; } location /b { root storage:b; }
+        location /c { grpc_pass grpcs://127.0.0.1:1; grpc_ssl_verify on;
+            grpc_ssl_trusted_certificate nofile6; } }
+}
+";
+    let path = tree.file("test.conf", text).display().to_string();
+    let done = run(BINARY, &["-t", "-c", &path], LONG);
+    assert_eq!(done.code(), 1, "{}{}", done.stdout, done.stderr);
+    let shown = format!("\n{}", done.stderr);
+    let reports: Vec<&str> = shown.split("\nerror: ").skip(1).collect();
+    for (expected, line) in [
+        ("user \"nosuchuser1\" is not in", 4),
+        ("group \"nosuchgroup1\" is not in", 5),
+        ("short: a credential has from", 6),
+        ("tokens: line 1: a credential has", 7),
+        ("tokens: line 3: a line has the form", 7),
+        ("user \"nosuchuser2\" is not in", 9),
+        ("user \"nosuchuser3\" is not in", 10),
+        ("group \"nosuchgroup2\" is not in", 10),
+        ("nofile2: No such file", 13),
+        ("empty\" has no certificate in it", 14),
+        ("empty\": has no certificate in it", 17),
+        ("nofile3 cannot be read", 19),
+        ("a store's authorities: \"/nofile4\"", 20),
+        ("nofile5\" cannot be read", 21),
+        ("grpc_ssl_trusted_certificate \"", 24),
+    ] {
+        let report = reports.iter().find(|report| report.contains(expected));
+        let report = report.unwrap_or_else(|| panic!("{expected}: {}", done.stderr));
+        assert!(report.contains(&format!("test.conf:{line}:")), "line {line}: {report}");
+    }
+    assert_eq!(reports.len(), 15, "{}", done.stderr);
 }
