@@ -5,7 +5,7 @@ use std::mem::discriminant;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use sekisho_config::{ConnectionLimit, RateLimit, StoreFailure, Zone, ZoneKind};
+use sekisho_config::{ConnectionLimit, Rate, RateLimit, StoreFailure, Zone, ZoneKind};
 use sekisho_lifecycle::Moment;
 pub use sekisho_route::zone::Counted;
 use sekisho_route::zone::{ConnectionZone, RateZone};
@@ -169,10 +169,14 @@ impl SharedZone {
         self.link.as_ref()
     }
 
-    /// What its store is to be told, of so many keys.
-    pub fn take_counted(&self, keys_max: usize) -> Vec<Counted> {
+    /// What its store is to be told, of so many keys; see [`RateZone::take_counted`].
+    pub fn take_counted(
+        &self,
+        keys_max: usize,
+        since_away: Option<(Rate, Moment)>,
+    ) -> Vec<Counted> {
         match &self.counts {
-            Counts::Rates(zone) => lock(zone).take_counted(keys_max),
+            Counts::Rates(zone) => lock(zone).take_counted(keys_max, since_away),
             Counts::Connections(zone) => lock(zone).take_counted(keys_max),
         }
     }
@@ -239,7 +243,7 @@ fn lock<T>(zone: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sekisho_config::{Rate, Template, ZoneId};
+    use sekisho_config::{Template, ZoneId};
 
     fn zone(name: &str, key: &str, bytes: u64, kind: ZoneKind) -> Zone {
         Zone { name: name.into(), key: Template::literal(key), bytes, kind, store: None }

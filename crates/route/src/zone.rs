@@ -90,16 +90,26 @@ impl RateZone {
         self.len() == 0
     }
 
-    /// What the store is to be told, of so many keys.
-    pub fn take_counted(&mut self, keys_max: usize) -> Vec<Counted> {
+    /// What the store is to be told, of so many keys. After a time in which it was away (`since_away` says at which rate
+    /// and when) only what has not drained from our own buckets meanwhile: it would charge all of it at once.
+    pub fn take_counted(
+        &mut self,
+        keys_max: usize,
+        since_away: Option<(Rate, Moment)>,
+    ) -> Vec<Counted> {
         let Some(counted) = &mut self.counted else { return Vec::new() };
         let rest = counted.split_off(counted.len().min(keys_max));
         let keys = std::mem::replace(counted, rest);
         let of = |key: Arc<[u8]>| {
             // A key that had to make room since is not told.
             let at = *self.keys.by_key.get(&key)?;
-            let count = std::mem::take(&mut self.keys.value_mut(at).untold);
-            Some(Counted { key, count })
+            let bucket = self.keys.value_mut(at);
+            let left = since_away.map_or(u64::MAX, |(rate, now)| {
+                let quiet = millis_of(now).saturating_sub(bucket.last);
+                bucket.excess.saturating_sub(drained(rate, quiet)).div_ceil(ONE)
+            });
+            let count = std::mem::take(&mut bucket.untold);
+            Some(Counted { key, count: count.min(u32::try_from(left).unwrap_or(u32::MAX)) })
         };
         keys.into_iter().filter_map(of).collect()
     }

@@ -61,7 +61,7 @@ proptest! {
             admitted += u64::from(is_admitted(&mut zones[*at], &limit, b"k", millis));
             if millis.is_multiple_of(TELL) {
                 for zone in &mut zones {
-                    for counted in zone.take_counted(9) {
+                    for counted in zone.take_counted(9, None) {
                         let passed = (millis - last) * u64::from(requests);
                         let free = if is_known { 0 } else { 1000 };
                         excess = (excess + u64::from(counted.count) * 1000).saturating_sub(passed + free);
@@ -177,6 +177,31 @@ fn what_is_only_looked_at_is_not_counted() {
     }
     assert_eq!(zone.count(&limit, b"k", now), 1000);
     assert_eq!(zone.look(&limit, b"k", false, now), Rated::Over(2000));
+}
+
+#[test]
+fn a_store_that_was_away_is_not_told_what_has_drained_meanwhile() {
+    let limit = limit(50, 1, 10);
+    for (gap, most) in [(25, 1), (1, 11)] {
+        let mut zone = RateZone::shared(1 << 20);
+        let mut admitted = 0_u32;
+        let mut millis = 0;
+        while millis < 6000 {
+            admitted += u32::from(is_admitted(&mut zone, &limit, b"k", millis));
+            millis += gap;
+        }
+        let now = Moment::from_millis(millis);
+        let counted = zone.take_counted(9, Some((limit.rate, now)));
+        assert_eq!(counted.len(), 1);
+        assert!(admitted > 200 && counted[0].count <= most, "{} of {admitted}", counted[0].count);
+        // The store had nothing left of this key.
+        zone.reconcile(b"k", u64::from(counted[0].count) * 1000, now);
+        // A client within the rate goes on; one above it is held back for a moment, and not for as long as it was away.
+        let wait = if gap == 25 { 0 } else { 250 };
+        for number in 0..40 {
+            assert!(is_admitted(&mut zone, &limit, b"k", millis + wait + number * 25), "{number}");
+        }
+    }
 }
 
 #[test]

@@ -70,7 +70,9 @@ impl Exchange {
             }
             sleep(GATHER).await;
             loop {
-                let counted = self.zone.take_counted(KEYS_MAX);
+                let since_away = self.rate.filter(|_| self.health.is_away);
+                let since_away = since_away.map(|rate| (rate, self.clock.now()));
+                let counted = self.zone.take_counted(KEYS_MAX, since_away);
                 let is_all = counted.len() < KEYS_MAX;
                 let has_news = !counted.is_empty() || self.health.is_away;
                 if has_news && !self.tell(&counted).await {
