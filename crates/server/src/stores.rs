@@ -90,32 +90,45 @@ pub(crate) fn node_name() -> String {
     format!("{:016x}{:016x}", half(), half())
 }
 
-/// Whether a store answers; every change is logged.
+/// So many reasons are logged while a store is away: the first may be a timeout, and the next one says why.
+const REASONS_MAX: usize = 4;
+
+/// Whether a store answers; every change is logged, and while it is away each new reason.
 pub(crate) struct Health {
     url: String,
     purpose: String,
     context: Context,
     pub(crate) is_away: bool,
+    /// Why it is away, as far as that was logged.
+    reasons: Vec<String>,
 }
 
 impl Health {
     /// Of the store at this address, by which something is shared.
     pub(crate) fn new(url: &str, purpose: String, context: Context) -> Self {
-        Self { url: without_password(url), purpose, context, is_away: false }
+        let url = without_password(url);
+        Self { url, purpose, context, is_away: false, reasons: Vec::new() }
     }
 
     /// Notes how an exchange went; whether the store is away.
     pub(crate) fn note<T>(&mut self, result: &Result<T, String>) -> bool {
-        let is_away = result.is_err();
-        if is_away != std::mem::replace(&mut self.is_away, is_away) {
-            let Self { url, purpose, .. } = &self;
-            let (level, what) = match result {
-                Err(error) => (Level::Error, format!("is away: {error}")),
-                Ok(_) => (Level::Notice, "answers again".to_owned()),
-            };
-            self.context.log(level, &format!("the store {url} of {purpose} {what}"));
-        }
-        is_away
+        let was_away = std::mem::replace(&mut self.is_away, result.is_err());
+        let Self { url, purpose, reasons, .. } = self;
+        let (level, what) = if let Err(error) = result {
+            if reasons.len() >= REASONS_MAX || reasons.contains(error) {
+                return true;
+            }
+            reasons.push(error.clone());
+            (Level::Error, format!("is away: {error}"))
+        } else {
+            reasons.clear();
+            if !was_away {
+                return false;
+            }
+            (Level::Notice, "answers again".to_owned())
+        };
+        self.context.log(level, &format!("the store {url} of {purpose} {what}"));
+        self.is_away
     }
 }
 

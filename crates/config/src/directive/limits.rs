@@ -200,15 +200,22 @@ fn acme_store(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
 }
 
 /// The schemes of stores.
-const SCHEMES: [&str; 5] =
-    ["redis://", "rediss://", "redis+unix://", "redis-cluster://", "redis-sentinel://"];
+const SCHEMES: [&str; 7] = [
+    "redis://",
+    "rediss://",
+    "redis+unix://",
+    "redis-cluster://",
+    "rediss-cluster://",
+    "redis-sentinel://",
+    "rediss-sentinel://",
+];
 
 fn store_url<'t>(word: &Word, url: &'t str) -> Result<&'t str, Fault> {
     let rest = SCHEMES.iter().find_map(|scheme| url.strip_prefix(scheme));
     let wrong = |why: &str| {
         Fault::at(word, format!("invalid store \"{url}\": {why}")).help(
             "forms: redis://HOST:PORT/DB, rediss://HOST:PORT/DB?ca=/FILE, redis+unix:///PATH, redis-cluster://HOST:PORT,HOST:PORT, \
-             redis-sentinel://HOST:PORT,HOST:PORT/NAME"
+             redis-sentinel://HOST:PORT,HOST:PORT/NAME, and by TLS rediss-cluster://…?ca=/FILE, rediss-sentinel://…?ca=/FILE"
                 .to_owned(),
         )
     };
@@ -217,14 +224,36 @@ fn store_url<'t>(word: &Word, url: &'t str) -> Result<&'t str, Fault> {
         return Err(wrong("there is no host"));
     }
     if let Some((_, query)) = rest.split_once('?')
-        && url.starts_with("rediss://")
+        && url.starts_with("rediss")
         && !query.strip_prefix("ca=").is_some_and(|path| path.starts_with('/'))
     {
         return Err(wrong("behind \"?\" stands \"ca=\" and an absolute path"));
     }
-    let is_sentinel = url.starts_with("redis-sentinel://");
-    if is_sentinel && rest.split_once('/').is_none_or(|(_, name)| name.is_empty()) {
+    let is_sentinel = url.split("://").next().is_some_and(|scheme| scheme.ends_with("sentinel"));
+    let places = rest.split('?').next().unwrap_or(rest);
+    if is_sentinel && places.split_once('/').is_none_or(|(_, name)| name.is_empty()) {
         return Err(wrong("the name of the monitored server is missing"));
+    }
+    if url.starts_with("redis+unix://") {
+        return Ok(url);
+    }
+    let places = places.rsplit_once('@').map_or(places, |(_, places)| places);
+    let (hosts, behind) = places.split_once('/').unwrap_or((places, ""));
+    for host in hosts.split(',') {
+        let (host, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, port)) => (host, port.strip_prefix(':')),
+            None => host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port))),
+        };
+        if host.is_empty() {
+            return Err(wrong("there is no host"));
+        }
+        if port.is_some_and(|port| port.parse().unwrap_or(0u16) == 0) {
+            return Err(wrong("a port is from 1 to 65535"));
+        }
+    }
+    let has_number = url.starts_with("redis://") || url.starts_with("rediss://");
+    if has_number && !behind.is_empty() && behind.parse::<u32>().is_err() {
+        return Err(wrong("behind the host stands the number of a database"));
     }
     Ok(url)
 }

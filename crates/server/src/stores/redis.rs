@@ -1,16 +1,15 @@
 //! A Redis or Valkey server, a cluster of them, or the primary that their sentinels name. Whatever is decided there is one
 //! script, by the store's clock.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
-use redis::cluster_async::ClusterConnection;
-use redis::sentinel::{SentinelClient, SentinelServerType};
+use redis::cluster_async::{ClusterConnection, Connect};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError,
-    Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, Pipeline, RedisConnectionInfo, RedisError, RedisFuture, Value,
 };
 use rustls::pki_types::ServerName;
 use sekisho_config::Rate;
@@ -102,7 +101,7 @@ pub(crate) struct Store {
 
 enum Connection {
     One(MultiplexedConnection),
-    Cluster(ClusterConnection),
+    Cluster(ClusterConnection<Node>),
 }
 
 impl Store {
@@ -247,40 +246,224 @@ async fn connect(url: &str) -> Result<Connection, RedisError> {
     };
     if let Some(list) = url.strip_prefix("redis-cluster://") {
         let client = ClusterClientBuilder::new(nodes(list)).build()?;
-        return Ok(Connection::Cluster(client.get_async_connection().await?));
+        return Ok(Connection::Cluster(client.get_async_generic_connection().await?));
+    }
+    if let Some(rest) = url.strip_prefix("rediss-cluster://") {
+        let several = Several::new(rest, true);
+        let known = several.at("localhost")?;
+        let settings = known.redis_settings();
+        let mut builder = ClusterClientBuilder::new(nodes(&several.hosts))
+            .username(carry(several.authority.as_deref(), settings.username()));
+        if let Some(password) = settings.password() {
+            builder = builder.password(password);
+        }
+        let client = builder.build()?;
+        return Ok(Connection::Cluster(client.get_async_generic_connection().await?));
     }
     if let Some(rest) = url.strip_prefix("redis-sentinel://") {
-        let (list, name) = rest.split_once('/').unwrap_or((rest, ""));
-        let kind = SentinelServerType::Master;
-        let mut client = SentinelClient::build(nodes(list), name.to_owned(), None, kind)?;
-        return Ok(Connection::One(client.get_async_connection().await?));
+        return Several::new(rest, false).primary().await.map(Connection::One);
+    }
+    if let Some(rest) = url.strip_prefix("rediss-sentinel://") {
+        return Several::new(rest, true).primary().await.map(Connection::One);
     }
     if let Some(rest) = url.strip_prefix("rediss://") {
-        return connect_by_tls(rest).await.map(Connection::One);
+        let (rest, authority) = split_authority(rest);
+        let info = format!("redis://{rest}").into_connection_info()?;
+        let config = AsyncConnectionConfig::default();
+        return connect_by_tls(&info, authority, config).await.map(Connection::One);
     }
     let client = Client::open(url)?;
     Ok(Connection::One(client.get_multiplexed_async_connection().await?))
 }
 
-/// Over TLS, with the TLS of the server: `host:port/db?ca=/file`.
-async fn connect_by_tls(rest: &str) -> Result<MultiplexedConnection, RedisError> {
-    let (rest, file) = match rest.split_once("?ca=") {
-        Some((rest, file)) => (rest, Some(Path::new(file))),
-        None => (rest, None),
-    };
-    let wrong = |why: String| RedisError::from((ErrorKind::InvalidClientConfig, "TLS", why));
-    let info = format!("redis://{rest}").into_connection_info()?;
+/// Several servers: `[user:password@]host:port,host:port[/name][?ca=/file]`.
+#[derive(Clone)]
+struct Several {
+    /// With its `@`; empty where there is none.
+    login: String,
+    hosts: String,
+    name: String,
+    is_tls: bool,
+    authority: Option<PathBuf>,
+}
+
+fn split_authority(rest: &str) -> (&str, Option<&Path>) {
+    rest.split_once("?ca=").map_or((rest, None), |(rest, file)| (rest, Some(Path::new(file))))
+}
+
+impl Several {
+    fn new(rest: &str, is_tls: bool) -> Self {
+        let (rest, authority) = split_authority(rest);
+        let (login, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
+        let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
+        let authority = authority.map(Path::to_owned);
+        Self { login: login.into(), hosts: hosts.into(), name: name.into(), is_tls, authority }
+    }
+
+    /// One of the servers that hold what is stored.
+    fn at(&self, host: &str) -> Result<ConnectionInfo, RedisError> {
+        format!("redis://{}{host}", self.login).into_connection_info()
+    }
+
+    /// The primary that the first sentinel to answer names. All are asked at once: one that is away must not use up the
+    /// time that there is.
+    async fn primary(self) -> Result<MultiplexedConnection, RedisError> {
+        let mut asked = JoinSet::new();
+        for sentinel in self.hosts.split(',') {
+            asked.spawn(self.clone().named_by(sentinel.to_owned()));
+        }
+        let mut last = fault("no sentinel answers".to_owned());
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(primary)) => return Ok(primary),
+                Ok(Err(error)) => last = error,
+                Err(_) => {}
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect(&self, info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
+        let config = AsyncConnectionConfig::default();
+        if self.is_tls {
+            return connect_by_tls(&info, self.authority.as_deref(), config).await;
+        }
+        Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    async fn named_by(self, sentinel: String) -> Result<MultiplexedConnection, RedisError> {
+        let info = format!("redis://{sentinel}").into_connection_info()?;
+        let mut connection = self.connect(info).await?;
+        let mut question = redis::cmd("SENTINEL");
+        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let found: Option<(String, u16)> = question.query_async(&mut connection).await?;
+        let unknown = || fault(format!("the sentinels do not know \"{}\"", self.name));
+        let (host, port) = found.ok_or_else(unknown)?;
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let info = self.at(&format!("{host}:{port}"))?;
+        let mut primary = self.connect(info).await?;
+        // A sentinel may not know yet that it is one no longer.
+        match redis::cmd("ROLE").query_async(&mut primary).await? {
+            Value::Array(role) if role.first() == Some(&Value::BulkString(b"master".to_vec())) => {
+                Ok(primary)
+            }
+            _ => Err(fault("the sentinels name a server that is no primary".to_owned())),
+        }
+    }
+}
+
+fn fault(why: String) -> RedisError {
+    RedisError::from((ErrorKind::InvalidClientConfig, "store", why))
+}
+
+/// Over TLS, with the TLS of the server.
+async fn connect_by_tls(
+    info: &ConnectionInfo,
+    authority: Option<&Path>,
+    config: AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
     let ConnectionAddr::Tcp(host, port) = info.addr() else {
-        return Err(wrong("a host is missing".to_owned()));
+        return Err(fault("a host is missing".to_owned()));
     };
-    let name = ServerName::try_from(host.clone()).map_err(|error| wrong(error.to_string()))?;
-    let tls = client_tls(file).map_err(wrong)?;
+    let name = ServerName::try_from(host.clone()).map_err(|error| fault(error.to_string()))?;
+    let tls = client_tls(authority).map_err(fault)?;
     let socket = TcpStream::connect((host.as_str(), *port)).await?;
     socket.set_nodelay(true)?;
     let stream = TlsConnector::from(tls).connect(name, socket).await?;
-    let (settings, config) = (info.redis_settings(), AsyncConnectionConfig::default());
+    let settings = info.redis_settings();
     let made = MultiplexedConnection::new_with_config(settings, stream, config).await;
     let (connection, driver) = made?;
     tokio::spawn(driver);
     Ok(connection)
+}
+
+/// A server of a cluster.
+#[derive(Clone)]
+struct Node(MultiplexedConnection);
+
+/// What the user's name begins with where servers of a cluster are spoken to by TLS. The library connects to them by
+/// itself, and hands over nothing of ours but this name: it has the file of the authority in it.
+const BY_TLS: &str = "\0tls\0";
+
+fn carry(authority: Option<&Path>, user: Option<&str>) -> String {
+    let authority = authority.map(Path::to_string_lossy).unwrap_or_default();
+    format!("{BY_TLS}{authority}\0{}", user.unwrap_or_default())
+}
+
+/// The file of the authority, and the user's name; `None` where nothing was carried.
+fn carried(user: &str) -> Option<(Option<&Path>, Option<&str>)> {
+    let (authority, user) = user.strip_prefix(BY_TLS)?.split_once('\0')?;
+    let given = |text: &'_ str| !text.is_empty();
+    Some((Some(authority).filter(|it| given(it)).map(Path::new), Some(user).filter(|it| given(it))))
+}
+
+impl Connect for Node {
+    fn connect_with_config<'a, T>(info: T, config: AsyncConnectionConfig) -> RedisFuture<'a, Self>
+    where
+        T: IntoConnectionInfo + Send + 'a,
+    {
+        Box::pin(async move {
+            let info = info.into_connection_info()?;
+            let settings = info.redis_settings().clone();
+            let Some((authority, user)) = settings.username().and_then(carried) else {
+                let client = Client::open(info)?;
+                let made = client.get_multiplexed_async_connection_with_config(&config).await;
+                return made.map(Self);
+            };
+            let mut own = RedisConnectionInfo::default().set_protocol(settings.protocol());
+            if let Some(user) = user {
+                own = own.set_username(user);
+            }
+            if let Some(password) = settings.password() {
+                own = own.set_password(password);
+            }
+            let info = info.clone().set_redis_settings(own);
+            connect_by_tls(&info, authority, config).await.map(Self)
+        })
+    }
+}
+
+impl ConnectionLike for Node {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.0.req_packed_command(command)
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        commands: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.0.req_packed_commands(commands, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.0.get_db()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_of_several_servers_has_its_parts() {
+        let all = Several::new("u:p@a:1,b:2/main?ca=/f.pem", true);
+        assert_eq!((&*all.login, &*all.hosts, &*all.name), ("u:p@", "a:1,b:2", "main"));
+        assert_eq!(all.authority.as_deref(), Some(Path::new("/f.pem")));
+        let few = Several::new("a:1", false);
+        assert_eq!((&*few.login, &*few.hosts, &*few.name), ("", "a:1", ""));
+        assert_eq!(few.authority, None);
+    }
+
+    #[test]
+    fn what_a_name_carries_comes_out_again() {
+        for (authority, user) in
+            [(None, None), (Some("/f"), None), (None, Some("u")), (Some("/f"), Some("u"))]
+        {
+            let authority = authority.map(Path::new);
+            assert_eq!(carried(&carry(authority, user)), Some((authority, user)));
+        }
+        assert_eq!(carried("user"), None);
+    }
 }
