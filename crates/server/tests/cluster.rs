@@ -182,6 +182,25 @@ fn nodes_are_drained_stopped_killed_and_it_shows() {
 }
 
 #[test]
+fn of_two_servers_with_one_name_each_says_so_and_none_leaves_for_the_other() {
+    let Some(nats) = Nats::start("") else { return };
+    let [a, mut b] = nats.nodes(["a", "b"]);
+    let mut copy = node(&nats.cluster("b"));
+    for server in [&b, &copy] {
+        eventually("it warns", LONG, || {
+            server.log("error.log").contains("another server calls itself node \"b\", too")
+        });
+    }
+    ctl_ok(&copy, &["stop"]);
+    assert_eq!(copy.wait_exit(LONG).code(), Some(0));
+    b.signal(Signal::KILL);
+    b.wait_exit(LONG);
+    let done = ctl(&a, &["nodes"]);
+    assert_eq!((done.code(), state(&done.stdout, "b")), (1, Some("silent")), "{}", done.stdout);
+    assert_eq!(ctl(&a, &["--cluster", "reload"]).code(), 1);
+}
+
+#[test]
 fn a_rolling_reload_stops_where_it_fails_and_says_where() {
     let Some(nats) = Nats::start("") else { return };
     let [a, b, c] = nats.nodes(["a", "b", "c"]);

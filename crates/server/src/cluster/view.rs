@@ -19,15 +19,17 @@ use tokio::task::JoinSet;
 
 use super::connection::Connection;
 use super::message::{Announcement, Content, Description, Failure, Reply, Request};
-use super::peers::{ANNOUNCE_EVERY, PEERS_MAX, Peers};
+use super::peers::{ANNOUNCE_EVERY, EXPECT_WITHIN, PEERS_MAX, Peers};
 use super::{Answer, Membership, Part, Question, Setting};
 
 /// How long nodes have to describe themselves.
 const DESCRIBE_LIMIT: Duration = Duration::from_millis(500);
 /// The others announce themselves to a newcomer within this time.
 const KNOWS_ALL_AFTER: Duration = Duration::from_secs(1);
-/// A node that was heard of within this time is waited for: it announced itself twice since.
-const EXPECT_WITHIN: Duration = Duration::from_secs(12);
+/// A process that another one has replaced announces itself for no longer than this.
+const REPLACED_WITHIN: Duration = Duration::from_secs(3);
+/// So many other processes with the name of this node are told apart.
+const NAMESAKES_MAX: usize = 8;
 /// How long a node may be silent while it answers: a reload reads files.
 const ANSWER_LIMIT: Duration = Duration::from_mins(1);
 /// So many requests of other nodes run at a time.
@@ -109,6 +111,12 @@ enum Pending {
     },
 }
 
+/// Another process with the name of this node.
+struct Namesake {
+    since: Moment,
+    is_told: bool,
+}
+
 /// A node in a cluster.
 struct View {
     membership: Arc<Membership>,
@@ -124,6 +132,8 @@ struct View {
     joined: Moment,
     announce_at: Moment,
     peers: Peers,
+    /// Other processes with the name of this node.
+    namesakes: HashMap<String, Namesake>,
     next_question: u64,
     pending: HashMap<u64, (Moment, Pending)>,
     tasks: JoinSet<()>,
@@ -154,6 +164,7 @@ impl View {
             joined: now,
             announce_at: now,
             peers: Peers::default(),
+            namesakes: HashMap::new(),
             next_question: 0,
             pending: HashMap::new(),
             tasks: JoinSet::new(),
@@ -412,19 +423,38 @@ impl View {
         let now = self.clock.now();
         let is_own = of.node == self.membership.node;
         if is_own && of.instance != self.instance {
-            // A process that was replaced leaves; its successor stays.
-            if !of.is_leaving && now.since(Moment::ZERO) > EXPECT_WITHIN {
-                let node = of.node.clone();
-                let text = format_args!("another server calls itself node \"{node}\", too");
-                self.log(Level::Warn, text);
-            }
+            self.hear_namesake(&of, out);
             return;
         }
-        let is_new = !self.peers.all(now).any(|(node, _)| node == of.node);
-        self.peers.hear(&of, now);
+        let is_new = self.peers.hear(&of, now);
         // A newcomer hears of the others at once.
-        if is_new && !is_own && !of.is_leaving {
+        if is_new && !is_own {
             self.announce(out, false);
+        }
+    }
+
+    /// Another process of this node's name. One that was replaced leaves soon, or its successor is the one to hear
+    /// this; one that goes on announcing itself is another server, and each of the two says so, once.
+    fn hear_namesake(&mut self, of: &Announcement, out: &mut Vec<u8>) {
+        let now = self.clock.now();
+        if of.is_leaving {
+            self.namesakes.remove(&of.instance);
+            return;
+        }
+        let has_room = self.namesakes.len() < NAMESAKES_MAX;
+        match self.namesakes.get_mut(&of.instance) {
+            None if has_room => {
+                let instance = of.instance.clone();
+                self.namesakes.insert(instance, Namesake { since: now, is_told: false });
+                // It hears of this one at once, too.
+                self.announce(out, false);
+            }
+            Some(namesake) if !namesake.is_told && now.since(namesake.since) >= REPLACED_WITHIN => {
+                namesake.is_told = true;
+                let text = format_args!("another server calls itself node \"{}\", too", of.node);
+                self.log(Level::Warn, text);
+            }
+            _ => {}
         }
     }
 
