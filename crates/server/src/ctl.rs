@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use sekisho_endpoint::control::{CommandResult, Finding, Outcome, What};
+use sekisho_endpoint::control::{CommandResult, Finding, What};
 use sekisho_endpoint::{CallError, Code, control};
 
 use crate::Problem;
@@ -290,6 +290,7 @@ pub(crate) fn reload(pid: u32) -> Result<Option<CommandResult>, Problem> {
 }
 
 fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
+    cluster::check(&ctl.command, &ctl.target)?;
     let mut server = match &ctl.command {
         Command::Call(options) => connect::to_call(&ctl.target, options.is_operator())?,
         _ => connect::to_control(&ctl.target)?,
@@ -299,11 +300,10 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
         (None, true) => Scope::All,
         (None, false) => Scope::Server,
     };
-    if server.scope == Scope::All {
-        cluster::check(&ctl.command)?;
-        if let Some(is_headed) = is_for_each(&ctl.command) {
-            return cluster::each(&mut server, is_headed, &mut |server| at_one(ctl, server));
-        }
+    if server.scope == Scope::All
+        && let Some(is_headed) = is_for_each(&ctl.command)
+    {
+        return cluster::each(&mut server, is_headed, &mut |server| at_one(ctl, server));
     }
     at_one(ctl, &mut server)
 }
@@ -314,6 +314,7 @@ fn is_for_each(command: &Command) -> Option<bool> {
         Command::Status(options) => Some(!options.json),
         Command::Memory(options) => Some(!options.json),
         Command::Certificates(options) => Some(!options.json),
+        Command::Services(options) => Some(!options.json),
         Command::Drain { .. } | Command::Cache { .. } => Some(true),
         _ => None,
     }
@@ -421,7 +422,7 @@ fn watch(how: &Listing, server: &mut Server, look: Look<'_>) -> Result<ExitCode,
         stdout.write_all(&out)?;
         stdout.flush()?;
         if !how.watch {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(server.completeness());
         }
         drop(stdout);
         connect::pause(WATCH_EVERY);
@@ -461,10 +462,10 @@ fn one_session(
             What::ShutDown(control::ShutDown { reference: whom, forceful: *forceful })
         }
     };
-    let outcome: Outcome = server.ask(order)?;
+    let outcome = server.ask_of_session(order)?;
     let names = || {
         let names = outcome.sessions.iter();
-        names.map(|of| format!(":{} ({})", of.id, of.peer)).collect::<Vec<_>>().join(", ")
+        names.map(|of| format!("{} ({})", show::name(of), of.peer)).collect::<Vec<_>>().join(", ")
     };
     match outcome.finding() {
         Finding::Done => {}

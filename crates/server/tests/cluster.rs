@@ -123,10 +123,13 @@ fn sessions_of_all_nodes_are_seen_and_controlled_from_one() {
     let of_b = of_b.expect("it was found");
     let only_c = ctl_ok(&a, &["--node", "c", "requests"]);
     assert_eq!(only_c.matches("/cgi-bin/wait").count(), 1, "{only_c}");
-    assert!(ctl_ok(&a, &["--cluster", "session", "show", &of_b]).contains("/cgi-bin/wait"));
+    let shown = ctl_ok(&a, &["--cluster", "session", "show", &of_b]);
+    assert!(shown.contains("/cgi-bin/wait"), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("session") && line.ends_with(&of_b)));
     let json = ctl_ok(&a, &["--cluster", "sessions", "--json"]);
     assert!(json.contains("\"node\": \"b\""), "{json}");
-    ctl_ok(&a, &["--cluster", "session", "cancel", &of_b]);
+    let cancelled = ctl_ok(&a, &["--cluster", "session", "cancel", &of_b]);
+    assert!(cancelled.starts_with(&format!("{of_b} (")), "{cancelled}");
     eventually("the program's end", LONG, || b.children().is_empty());
     assert_eq!(c.children().len(), 1, "only one request was meant");
     assert!(b.log("error.log").contains(" by node:uid 0, pid "), "{}", b.log("error.log"));
@@ -140,6 +143,13 @@ fn sessions_of_all_nodes_are_seen_and_controlled_from_one() {
     let status = ctl_ok(&a, &["--cluster", "status", "--json"]);
     assert_eq!(status.lines().filter(|line| line.starts_with('{')).count(), 3, "{status}");
 
+    let services = ctl_ok(&a, &["--cluster", "services"]);
+    for node in ["node a", "node b", "node c"] {
+        assert!(services.lines().any(|line| line == node), "{services}");
+    }
+    let services = ctl_ok(&a, &["--cluster", "services", "--json"]);
+    assert!(services.contains("\"node\": \"b\""), "{services}");
+
     for (arguments, code, text) in [
         (&["--cluster", "session", "cancel", ":1"][..], 6, "say NODE:1"),
         (&["--cluster", "session", "cancel", "b:999999"], 5, "no session"),
@@ -149,6 +159,11 @@ fn sessions_of_all_nodes_are_seen_and_controlled_from_one() {
         (&["--node", "zz", "status"], 1, "no node \"zz\""),
         (&["--node", "z.z", "status"], 1, "no name of a node"),
         (&["--node", "b", "metrics", "--watch"], 1, "one at a time"),
+        // What is done at no other node is not done at this one instead.
+        (&["--node", "b", "call", "http", "/"], 1, "--socket"),
+        (&["--node", "zz", "call", "echo"], 1, "--socket"),
+        (&["--cluster", "call", "echo"], 1, "--socket"),
+        (&["--node", "b", "nodes"], 1, "leave --node out"),
     ] {
         let done = ctl(&a, arguments);
         assert_eq!(done.code(), code, "{arguments:?}: {}", done.stderr);
@@ -174,8 +189,12 @@ fn nodes_are_drained_stopped_killed_and_it_shows() {
     c.wait_exit(LONG);
     let done = ctl(&a, &["nodes"]);
     assert_eq!((done.code(), state(&done.stdout, "c")), (1, Some("silent")));
-    let done = ctl(&a, &["--cluster", "sessions"]);
-    assert!(done.stderr.contains("node \"c\" does not answer"), "{}", done.stderr);
+    // What is not all of it has the status of it.
+    for command in ["sessions", "requests", "metrics", "services"] {
+        let done = ctl(&a, &["--cluster", command]);
+        assert_eq!(done.code(), 1, "{command}");
+        assert!(done.stderr.contains("node \"c\" does not answer"), "{}", done.stderr);
+    }
     let done = ctl(&a, &["--cluster", "reload"]);
     assert_eq!(done.code(), 1);
     assert!(done.stderr.contains("nothing was done: node \"c\""), "{}", done.stderr);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use prost::Message;
 use sekisho_endpoint::http::{Done, Field, Head, Request};
-use sekisho_endpoint::{Echo, control, http};
+use sekisho_endpoint::{Echo, NewRequest, control, http};
 
 use super::Failure;
 use super::session::{Server, failed, read};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_hours(1);
 /// What `ctl call` takes.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// The service: `echo`, `http`, `control`, or a number
+    /// The service, by name or number: `echo`, `http`, `control`, one of the program's own
     service: String,
     /// http: the target, such as /index.html
     target: Option<String>,
@@ -62,12 +62,8 @@ impl Options {
 }
 
 pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Failure> {
-    let Some(number) = options.number() else {
-        let name = &options.service;
-        let text = format!("unknown service \"{name}\": use echo, http, control, or a number");
-        return Err(Failure::Failed(text));
-    };
-    let is_http = number == http::NUMBER;
+    let number = options.number();
+    let is_http = number == Some(http::NUMBER);
     let has_more = options.target.is_some()
         || options.method.is_some()
         || !options.header.is_empty()
@@ -82,7 +78,9 @@ pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Fa
     let client = server.client();
     // A service that is silent for longer than a session lives would lose its client.
     client.extend(PATIENCE)?;
-    let ticket = client.request(number, &body)?;
+    // The names of a program's own services are known to the server alone.
+    let request = number.map_or_else(|| NewRequest::to_name(&options.service), NewRequest::to);
+    let ticket = client.start(&request.body(&body))?;
     let mut out = io::stdout().lock();
     let mut is_first = true;
     while let Some(record) = client.next_record(&ticket)? {

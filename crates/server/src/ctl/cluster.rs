@@ -91,11 +91,18 @@ fn as_json(list: &NodeList) -> Value {
     json!({ "cluster": list.cluster, "node": list.node, "nodes": nodes.collect::<Vec<_>>() })
 }
 
-/// Whether a command has a meaning for all nodes at once.
-pub(super) fn check(command: &Command) -> Result<(), Failure> {
+/// Whether a command has a meaning at another node, or at all nodes: none is run at the server itself instead.
+pub(super) fn check(command: &Command, target: &Target) -> Result<(), Failure> {
     let why = match command {
-        Command::Stop { .. } => "one node is stopped at a time: name it with --node",
-        Command::Call(_) => "a service is called at one server: connect to it with --socket",
+        Command::Stop { .. } if target.cluster => {
+            "one node is stopped at a time: name it with --node"
+        }
+        Command::Call(_) if target.cluster || target.node.is_some() => {
+            "a service is called at the server that ctl connects to, and at no other node: name that server with --socket"
+        }
+        Command::Nodes(_) if target.node.is_some() => {
+            "the nodes are listed by the server that ctl connects to: leave --node out"
+        }
         _ => return Ok(()),
     };
     Err(Failure::Failed(why.to_owned()))
@@ -109,6 +116,7 @@ pub(super) fn answering(server: &mut Server) -> Result<(Vec<String>, usize), Fai
         let ago = show::age(node.heard_millis);
         eprintln!("sekisho: node \"{}\" does not answer; it was heard {ago} ago", node.name);
     }
+    server.is_partial |= !silent.is_empty();
     let mut names: Vec<String> = there.into_iter().map(|node| node.name).collect();
     names.dedup();
     Ok((names, silent.len()))
@@ -147,8 +155,13 @@ pub(super) fn all_metrics(server: &mut Server) -> Result<Metrics, Failure> {
     let mut all = Metrics::default();
     for node in nodes {
         server.scope = Scope::Node(node.clone());
-        let of: Metrics = server.ask(What::Measure(control::Measure { every_millis: 0 }))?;
-        metrics::merge(&mut all, of, &node);
+        match server.ask::<Metrics>(What::Measure(control::Measure { every_millis: 0 })) {
+            Ok(of) => metrics::merge(&mut all, of, &node),
+            Err(failure) => {
+                eprintln!("sekisho: {node}: {}", failure.text());
+                server.is_partial = true;
+            }
+        }
     }
     server.scope = Scope::All;
     Ok(all)

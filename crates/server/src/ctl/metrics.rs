@@ -30,7 +30,7 @@ pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Fa
         loop {
             write(options, &cluster::all_metrics(server)?)?;
             if !options.watch {
-                return Ok(ExitCode::SUCCESS);
+                return Ok(server.completeness());
             }
             connect::pause(WATCH_EVERY);
         }

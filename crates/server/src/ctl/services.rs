@@ -18,7 +18,7 @@ pub(super) struct Options {
     name: Option<String>,
     /// Print JSON, with the schemas
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Failure> {
@@ -27,7 +27,7 @@ pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Fa
     let mut out = Vec::new();
     if options.json {
         let all: Vec<Value> = list.services.iter().map(as_json).collect();
-        show::json_line(&json!({ "services": all }), &mut out, false)?;
+        show::json_line(&server.signed(json!({ "services": all })), &mut out, false)?;
     } else if options.name.is_some() {
         list.services.iter().try_for_each(|service| write!(out, "{}", service.schema))?;
     } else {

@@ -1,5 +1,7 @@
 //! A session with a server, and the requests in it: about the server itself, about a node of its cluster, or about all.
 
+use std::process::ExitCode;
+
 use prost::Message;
 use sekisho_endpoint::blocking::{Client, Ticket};
 use sekisho_endpoint::control::{
@@ -36,6 +38,8 @@ pub(crate) struct Server {
     client: Client<Socket>,
     /// What is asked about.
     pub(super) scope: Scope,
+    /// A node of the cluster has not answered: what is shown is not all.
+    pub(super) is_partial: bool,
 }
 
 impl Server {
@@ -54,7 +58,7 @@ impl Server {
             admin,
             ..Options::default()
         };
-        Ok(Self { client: Client::connect(socket, options)?, scope: Scope::Server })
+        Ok(Self { client: Client::connect(socket, options)?, scope: Scope::Server, is_partial: false })
     }
 
     /// Asks, and reads the one answer.
@@ -62,6 +66,20 @@ impl Server {
         let body = self.about(what)?.encode_to_vec();
         let answer = self.client.call(control::NUMBER, &body)?;
         read(&answer)
+    }
+
+    /// Asks about one session. Where all nodes are asked, what is found has its node.
+    pub(super) fn ask_of_session(&mut self, what: What) -> Result<Outcome, Failure> {
+        let is_all = self.scope == Scope::All;
+        let request = self.about(what)?;
+        let answer = self.client.call(control::NUMBER, &request.encode_to_vec())?;
+        let mut outcome: Outcome = read(&answer)?;
+        if is_all {
+            for session in &mut outcome.sessions {
+                session.node.clone_from(&request.node);
+            }
+        }
+        Ok(outcome)
     }
 
     /// The request, to the node that it is about.
@@ -120,6 +138,11 @@ impl Server {
         self.ask(what)
     }
 
+    /// The exit status of a command that shows what all nodes have.
+    pub(super) fn completeness(&self) -> ExitCode {
+        if self.is_partial { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
     /// The nodes of its cluster.
     pub(super) fn nodes(&mut self) -> Result<NodeList, Failure> {
         let scope = std::mem::replace(&mut self.scope, Scope::Server);
@@ -141,7 +164,10 @@ impl Server {
                 Ok(sessions) => {
                     all.extend(sessions.into_iter().map(|of| Session { node: node.clone(), ..of }));
                 }
-                Err(failure) => eprintln!("sekisho: {node}: {}", failure.text()),
+                Err(failure) => {
+                    eprintln!("sekisho: {node}: {}", failure.text());
+                    self.is_partial = true;
+                }
             }
             self.scope = Scope::All;
         }
@@ -156,7 +182,11 @@ impl Server {
         }
         let listed: control::Listed = read(&self.client.answer(ticket)?)?;
         if listed.silent_workers > 0 {
-            eprintln!("sekisho: {} workers did not answer in time", listed.silent_workers);
+            let silent = match listed.silent_workers {
+                1 => "1 worker".to_owned(),
+                several => format!("{several} workers"),
+            };
+            eprintln!("sekisho: {silent} did not answer in time");
         }
         Ok(sessions)
     }

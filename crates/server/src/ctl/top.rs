@@ -94,7 +94,7 @@ fn follow(
                 Wanted::Quit => return Ok(()),
                 Wanted::Nothing => {}
                 Wanted::Order(what, name) => {
-                    let outcome: Outcome = server.ask(what)?;
+                    let outcome = server.ask_of_session(what)?;
                     view.message = told(name, &outcome);
                     view.take(server.sessions()?);
                 }
@@ -108,8 +108,8 @@ fn follow(
 }
 
 fn told(name: &str, outcome: &Outcome) -> String {
-    let id =
-        outcome.sessions.first().map_or_else(String::new, |session| format!(" :{}", session.id));
+    let session = outcome.sessions.first();
+    let id = session.map_or_else(String::new, |session| format!(" {}", super::show::name(session)));
     match outcome.finding() {
         Finding::Done => format!("{name}{id}: done"),
         Finding::NothingRuns => format!("{name}{id}: no request runs"),

@@ -22,7 +22,7 @@ fn a_mistake_is_named_and_has_its_exit_status() {
     let memory = server.tree().path("memory").display().to_string();
     let web = server.address().to_string();
     let cases: [(&[&str], i32, &str); 9] = [
-        (&["call", "nosuch"], 1, "echo, http, control, or a number"),
+        (&["call", "nosuch"], 1, "nosuch"),
         (&["call", "echo", "/target"], 1, "for the service \"http\" only"),
         (&["call", "echo", "-X", "GET"], 1, "for the service \"http\" only"),
         (&["call", "control", "-i"], 1, "for the service \"http\" only"),

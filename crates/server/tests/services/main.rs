@@ -297,6 +297,20 @@ fn grpc(server: &Server, _: &dyn Way) {
     print!("{}", done.stdout);
 }
 
+/// E10: `ctl call` knows nothing of a program's own services, and passes their names on.
+fn by_name(server: &Server, _: &dyn Way) {
+    let body = server.tree().file("called", "abc").display().to_string();
+    let address = server.address_of(1).to_string();
+    let call = |name: &str| {
+        let arguments = ["ctl", "--socket", &address, "call", name, "-d", &body];
+        run(env!("CARGO_BIN_EXE_sekisho"), &arguments, LONG)
+    };
+    let done = call("block");
+    assert_eq!((done.code(), done.stdout.as_str()), (0, "cba"), "{}", done.stderr);
+    let done = call("nosuch");
+    assert_eq!((done.code(), done.stdout.as_str()), (1, ""), "{}", done.stderr);
+}
+
 /// `battery staple`, by bcrypt.
 const BOB_HASH: &str = "$2y$05$o0jnZvHTpzYfQoymBQQ8lO3DoEEBq7sA2y80fCgzDa7kFDDHXF6Ge";
 
@@ -341,6 +355,7 @@ fn main() -> ExitCode {
     all.push(("services_do_not_take_the_turns_of_others".to_owned(), &Http1, turns_of_http));
     all.push(("a_call_through_http_counts_once".to_owned(), &NativeTcp, through_http));
     all.push(("a_stock_grpc_client".to_owned(), &Http2, grpc));
+    all.push(("the_command_line_calls_by_name".to_owned(), &NativeTcp, by_name));
     all.retain(|(name, ..)| filter.is_none_or(|filter| name.contains(filter.as_str())));
     if arguments.iter().any(|word| word == "--list") {
         for (name, ..) in &all {
