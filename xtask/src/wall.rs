@@ -30,8 +30,9 @@ const SEEDED: &str = "simulation";
 /// What only that room may switch on.
 const SEEDED_FEATURE: &str = "features = [\"simulation\"]";
 /// What they may depend on, beside each other.
-const PURE_MAY_USE: [&str; 16] = [
+const PURE_MAY_USE: [&str; 17] = [
     "annotate-snippets",
+    "base64",
     "fancy-regex",
     "crc32fast",
     "foldhash",

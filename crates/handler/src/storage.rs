@@ -15,6 +15,7 @@ mod work;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sekisho_config::{CredentialSource, Level, Pass, Storage};
 use sekisho_http::{Fields, Method, Status};
@@ -23,7 +24,7 @@ use sekisho_storage::{Draft, Refusal, sign};
 
 use crate::cgi::HandlerContext;
 use crate::task::Task;
-use crate::upstream::{CacheQuery, Call, OwnRequest, Sender};
+use crate::upstream::{CacheQuery, Call, OwnRequest, Sender, Sign};
 pub use change::operate;
 pub use list::list;
 pub use look::look;
@@ -38,26 +39,30 @@ pub fn credentials(storages: &[Arc<Storage>]) -> Result<Vec<Option<Arc<Credentia
 /// Reads the keys of one.
 pub fn credentials_of(storage: &Storage) -> Result<Option<Arc<Credentials>>, String> {
     let why = |what: String| format!("credentials of storage \"{}\": {what}", storage.name);
-    let variable = |name: &str| std::env::var(name).ok();
+    let service = storage.place.service;
     let found = match &storage.credentials {
         CredentialSource::None => return Ok(None),
         CredentialSource::Environment => {
-            let found = Credentials::new(
-                variable("AWS_ACCESS_KEY_ID"),
-                variable("AWS_SECRET_ACCESS_KEY"),
-                variable("AWS_SESSION_TOKEN"),
-            );
-            let missing = "AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY is not set";
-            found.ok_or_else(|| why(missing.to_owned()))?
+            let variable = |name: &str| std::env::var(name.to_ascii_uppercase()).ok();
+            let found = Credentials::of(service, &variable);
+            found.map_err(|wrong| why(format!("the environment {}", in_capitals(wrong))))?
         }
         CredentialSource::File(path) => {
             let shown = path.display();
             let text = std::fs::read_to_string(path)
                 .map_err(|error| why(format!("{shown} cannot be read: {error}")))?;
-            Credentials::parse(&text).map_err(|wrong| why(format!("{shown} {wrong}")))?
+            Credentials::parse(service, &text).map_err(|wrong| why(format!("{shown} {wrong}")))?
         }
     };
     Ok(Some(Arc::new(found)))
+}
+
+/// Names of values as they are written in the environment.
+fn in_capitals(text: &str) -> String {
+    let word = |word: &str| {
+        if word.contains('_') { word.to_ascii_uppercase() } else { word.to_owned() }
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// One `storage`, for the requests of one client.
@@ -100,24 +105,20 @@ impl Client {
         self.storage.place.key(file.get(root_bytes..).unwrap_or_default())
     }
 
-    /// What an object is called in the cache: it is the same for all servers, and another one in another bucket.
-    fn cache_key(&self, key: &[u8]) -> Vec<u8> {
-        let place = &self.storage.place;
-        [b"s3://", place.host.as_bytes(), b"/", place.bucket.as_bytes(), b"/", key].concat()
-    }
-
-    /// Signs a request and begins to send it.
-    fn begin(&self, question: &Question, now: Moment) -> Box<dyn Task> {
-        let Question { draft, fields, body, is_repeatable, cached, .. } = question;
-        let mut fields = fields.clone();
-        let (place, keys) = (&self.storage.place, self.credentials.as_deref());
-        sign(draft, place, keys, self.context().wall_secs(), &mut fields);
+    /// Begins to send a request; it is signed when a server is asked.
+    fn begin(self: &Rc<Self>, question: &Question, now: Moment) -> Box<dyn Task> {
+        let Question { draft, body, is_repeatable, cached, .. } = question;
         let request = OwnRequest {
             method: Method::from_bytes(draft.method.as_bytes()),
-            target: draft.target(),
-            fields,
+            target: draft.signed_target(self.credentials.as_deref()),
+            fields: draft.fields.clone(),
             body: body.clone(),
             is_repeatable: *is_repeatable,
+            signer: Rc::new(Signing {
+                client: Rc::clone(self),
+                draft: draft.clone(),
+                body_bytes: body.as_ref().map_or(0, |body| body.len() as u64),
+            }),
         };
         match cached {
             Some(query) => self.sender.send_cached(&request, query, now),
@@ -129,14 +130,19 @@ impl Client {
     fn refused(&self, draft: &Draft, refusal: &Refusal) -> Status {
         let answer = refusal.answer();
         if refusal.is_trouble() {
-            let Refusal { status, code, message } = refusal;
+            let Refusal { status, code, message, .. } = refusal;
+            let why = match (code.as_str(), message.as_str()) {
+                ("", "") => "and does not say why".to_owned(),
+                (code, message) => format!("{code} {message}"),
+            };
             let (name, target) = (&self.storage.name, draft.target());
             self.context().report(
                 Level::Error,
                 format_args!(
-                    "storage \"{name}\" refused {} {}: {status} {code} {message}",
+                    "storage \"{name}\" refused {} {}: {status} {}",
                     draft.method,
-                    target.escape_ascii()
+                    target.escape_ascii(),
+                    why.trim()
                 ),
             );
         }
@@ -144,28 +150,46 @@ impl Client {
     }
 }
 
+/// How a request is signed.
+#[derive(Debug)]
+struct Signing {
+    client: Rc<Client>,
+    draft: Draft,
+    body_bytes: u64,
+}
+
+impl Sign for Signing {
+    fn sign(&self, fields: &mut Fields) {
+        let Client { storage, credentials, .. } = &*self.client;
+        let now = self.client.context().wall_secs();
+        let keys = credentials.as_deref();
+        sign(&self.draft, &storage.place, keys, self.body_bytes, now, fields);
+    }
+}
+
 /// What is asked of a store; it can be asked again.
 #[derive(Clone, Debug)]
 struct Question {
     draft: Draft,
-    fields: Fields,
     body: Option<Arc<Vec<u8>>>,
     /// Whether asking twice does no harm.
     is_repeatable: bool,
     /// How long an answer may be that is read as a whole.
     answer_bytes_max: usize,
     cached: Option<CacheQuery>,
+    /// It is asked only after this time.
+    pause: Duration,
 }
 
 impl Question {
     fn new(draft: Draft) -> Self {
         Self {
             draft,
-            fields: Fields::default(),
             body: None,
             is_repeatable: true,
             answer_bytes_max: ask::BODY_BYTES_MAX,
             cached: None,
+            pause: Duration::ZERO,
         }
     }
 }

@@ -48,7 +48,7 @@ use body::Body;
 pub use cache::{Cache, Caches};
 pub use group::{Group, Groups};
 pub use health::{CheckContext, Checks};
-pub(crate) use own::{CacheQuery, OwnRequest, Sender};
+pub(crate) use own::{CacheQuery, OwnRequest, Sender, Sign};
 use plan::{NoPlan, Source};
 pub use pool::Pools;
 pub use sekisho_upstream::balance::{Snapshot, Unavailable};

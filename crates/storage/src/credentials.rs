@@ -2,15 +2,32 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::Service;
+
 /// What requests are signed with.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// Its name; it is no secret.
-    pub access_key: String,
-    /// The secret.
-    pub secret_key: String,
-    /// What comes with temporary keys.
-    pub session_token: Option<String>,
+pub enum Credentials {
+    /// Keys of AWS, and of what speaks like it.
+    Aws {
+        /// Its name; it is no secret.
+        access_key: String,
+        /// The secret.
+        secret_key: String,
+        /// What comes with temporary keys.
+        session_token: Option<String>,
+    },
+    /// The key of an account of Azure.
+    SharedKey {
+        /// The account's name; it is no secret.
+        account: String,
+        /// The secret.
+        key: Vec<u8>,
+    },
+    /// A shared access signature of Azure: a query that goes with every request.
+    SharedAccess(String),
 }
 
 impl fmt::Debug for Credentials {
@@ -22,8 +39,8 @@ impl fmt::Debug for Credentials {
 impl Credentials {
     /// Reads a file as the command line tool of S3 has it: `aws_access_key_id = …` and so on; sections but the first
     /// and `[default]` are left out. The error never has anything of the file in it.
-    pub fn parse(text: &str) -> Result<Self, &'static str> {
-        let (mut access, mut secret, mut token) = (None, None, None);
+    pub fn parse(service: Service, text: &str) -> Result<Self, &'static str> {
+        let mut values: Vec<(&str, &str)> = Vec::new();
         let mut is_ours = true;
         for line in text.lines().map(str::trim) {
             if line.is_empty() || line.starts_with(['#', ';']) {
@@ -36,30 +53,55 @@ impl Credentials {
             let Some((name, value)) = line.split_once('=') else {
                 return Err("has a line that is not \"name = value\"");
             };
-            let value = value.trim().to_owned();
-            match name.trim() {
-                _ if !is_ours => {}
-                "aws_access_key_id" | "access_key" => access = Some(value),
-                "aws_secret_access_key" | "secret_key" => secret = Some(value),
-                "aws_session_token" | "session_token" => token = Some(value),
-                _ => {}
+            let name = match name.trim() {
+                "access_key" => "aws_access_key_id",
+                "secret_key" => "aws_secret_access_key",
+                "session_token" => "aws_session_token",
+                name => name,
+            };
+            if is_ours {
+                values.push((name, value.trim()));
             }
         }
-        let made = Self::new(access, secret, token);
-        made.ok_or("needs aws_access_key_id and aws_secret_access_key")
+        // The last one counts.
+        let value = |name: &str| values.iter().rfind(|(own, _)| *own == name);
+        Self::of(service, &|name| value(name).map(|(_, value)| (*value).to_owned()))
     }
 
-    /// Of what is known; `None` where a key is missing, or could not stand in a request.
-    pub fn new(
-        access: Option<String>,
-        secret: Option<String>,
-        token: Option<String>,
-    ) -> Option<Self> {
+    /// Of values by their names; an error where one is missing, or could not stand in a request.
+    pub fn of(
+        service: Service,
+        value: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, &'static str> {
         let is_good =
             |text: &String| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-        let access_key = access.filter(is_good)?;
-        let secret_key = secret.filter(is_good)?;
-        Some(Self { access_key, secret_key, session_token: token.filter(is_good) })
+        let value = |name| value(name).filter(is_good);
+        match service {
+            Service::S3 => match (value("aws_access_key_id"), value("aws_secret_access_key")) {
+                (Some(access_key), Some(secret_key)) => {
+                    let session_token = value("aws_session_token");
+                    Ok(Self::Aws { access_key, secret_key, session_token })
+                }
+                _ => Err("needs aws_access_key_id and aws_secret_access_key"),
+            },
+            Service::Azure => {
+                if let Some(token) = value("azure_storage_sas_token") {
+                    let token = token.strip_prefix('?').unwrap_or(&token);
+                    let is_token = token.contains("sig=") && !token.contains('#');
+                    let made = is_token.then(|| Self::SharedAccess(token.to_owned()));
+                    return made.ok_or("has an azure_storage_sas_token without sig=");
+                }
+                match (value("azure_storage_account"), value("azure_storage_key")) {
+                    (Some(account), Some(key)) => match STANDARD.decode(key) {
+                        Ok(key) => Ok(Self::SharedKey { account, key }),
+                        Err(_) => Err("has an azure_storage_key that is not base64"),
+                    },
+                    _ => Err(
+                        "needs azure_storage_account and azure_storage_key, or azure_storage_sas_token",
+                    ),
+                }
+            }
+        }
     }
 }
 
@@ -70,10 +112,10 @@ mod tests {
     #[test]
     fn a_file_of_keys_is_read_and_never_shown() {
         let text = "# mine\n[default]\naws_access_key_id = AK\naws_secret_access_key=SK\n\n[other]\naws_access_key_id = NO\n";
-        let read = Credentials::parse(text).expect("good");
-        assert_eq!((&*read.access_key, &*read.secret_key), ("AK", "SK"));
-        assert_eq!(read.session_token, None);
+        let read = Credentials::parse(Service::S3, text).expect("good");
+        let (access_key, secret_key) = ("AK".to_owned(), "SK".to_owned());
         assert!(!format!("{read:?}").contains("SK"));
+        assert_eq!(read, Credentials::Aws { access_key, secret_key, session_token: None });
         for (text, expected) in [
             ("", "needs aws_access_key_id and aws_secret_access_key"),
             ("aws_access_key_id = AK", "needs aws_access_key_id and aws_secret_access_key"),
@@ -83,7 +125,31 @@ mod tests {
                 "needs aws_access_key_id and aws_secret_access_key",
             ),
         ] {
-            assert_eq!(Credentials::parse(text), Err(expected), "{text}");
+            assert_eq!(Credentials::parse(Service::S3, text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn azure_has_the_key_of_an_account_or_a_token() {
+        let account = "azure_storage_account = me\n";
+        let key = Credentials::SharedKey { account: "me".to_owned(), key: b"key".to_vec() };
+        let token = Credentials::SharedAccess("sv=1&sig=x%3D".to_owned());
+        let missing =
+            "needs azure_storage_account and azure_storage_key, or azure_storage_sas_token";
+        for (text, expected) in [
+            (format!("{account}azure_storage_key = a2V5"), Ok(key)),
+            ("azure_storage_sas_token = ?sv=1&sig=x%3D".to_owned(), Ok(token)),
+            (
+                "azure_storage_sas_token = sv=1".to_owned(),
+                Err("has an azure_storage_sas_token without sig="),
+            ),
+            (
+                format!("{account}azure_storage_key = a2V5!"),
+                Err("has an azure_storage_key that is not base64"),
+            ),
+            (account.to_owned(), Err(missing)),
+        ] {
+            assert_eq!(Credentials::parse(Service::Azure, &text), expected, "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sekisho_http::Version;
-use sekisho_storage::{PART_BYTES_MIN, Place};
+use sekisho_storage::{PART_BYTES_MIN, Place, Service};
 use sekisho_upstream::cache::store::ValidFor;
 use sekisho_upstream::cache::{StoreRules, UseStale};
 use sekisho_upstream::fields::Visible;
@@ -29,6 +29,7 @@ const KEEPALIVE: usize = 32;
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// What a `root` in object storage begins with.
 const SCHEME: &str = "storage:";
+const NOTHING_ELSE: &str = "must be a host and a port, and nothing else";
 
 pub(super) const ROWS: &[Row] = &[
     block(
@@ -43,29 +44,39 @@ pub(super) const ROWS: &[Row] = &[
         STORAGE,
         "url",
         "",
-        "The bucket and what its keys begin with: `s3://bucket/prefix`, `gs://bucket/prefix` (with the keys that Google gives for interoperability), or `file:///folder`",
+        "The bucket and what its keys begin with: `s3://bucket/prefix`, `gs://bucket/prefix` (with the keys that Google gives for interoperability), `az://container/prefix` (Azure), or `file:///folder`",
         |_, d, s| {
+            // Whatever is wrong with it, there is one.
+            s.storage.has_url = true;
             s.storage.url = Some(url(d)?);
             Ok(())
         },
     ),
-    active("region", STORAGE, "name", "", "Where the bucket is (`us-east-1`)", |_, d, s| {
-        let word = d.arg(0);
-        let text = d.text(word)?;
-        if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-            return Err(d.invalid(word, "is not the name of a region"));
-        }
-        s.storage.region = Some(text.to_owned());
-        Ok(())
-    }),
+    active(
+        "region",
+        STORAGE,
+        "name",
+        "",
+        "Where the bucket is (`us-east-1`); not for Azure",
+        |_, d, s| {
+            let word = d.arg(0);
+            let text = d.text(word)?;
+            if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+                return Err(d.invalid(word, "is not the name of a region"));
+            }
+            s.storage.region = Some((text.to_owned(), word.clone()));
+            Ok(())
+        },
+    ),
     active(
         "endpoint",
         STORAGE,
         "url",
         "",
-        "The server that has the bucket, if it is not Amazon's or Google's own: `http://` or `https://`, host and port",
+        "The server that has the bucket, if it is not Amazon's or Google's own: `http://` or `https://`, host and port; for Azure the account's, such as `https://ACCOUNT.blob.core.windows.net`",
         |_, d, s| {
             let word = d.arg(0);
+            s.storage.has_endpoint = true;
             s.storage.endpoint = Some((endpoint(d, word)?, word.clone()));
             Ok(())
         },
@@ -75,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
         STORAGE,
         "file|env|none",
         "",
-        "What requests are signed with: a file with `aws_access_key_id = …` and `aws_secret_access_key = …`, the variables of the environment with these names in capitals, or nothing (none)",
+        "What requests are signed with: a file with `aws_access_key_id = …` and `aws_secret_access_key = …` (for Azure `azure_storage_account` and `azure_storage_key`, or `azure_storage_sas_token`), the variables of the environment with these names in capitals, or nothing (none)",
         |_, d, s| {
             s.storage.credentials = match &*d.arg(0).text {
                 b"none" => CredentialSource::None,
@@ -124,7 +135,7 @@ pub(super) const ROWS: &[Row] = &[
         STORAGE,
         "time|off",
         "",
-        "Uploads that have had no new part for this time are removed from the store (24h)",
+        "Uploads that have had no new part for this time are removed from the store (24h); Azure does that by itself after a week",
         |_, d, s| {
             s.storage.abandoned = match &*d.arg(0).text {
                 b"off" => None,
@@ -160,8 +171,10 @@ pub(super) const ROWS: &[Row] = &[
 /// A `storage` while it is being read.
 #[derive(Debug)]
 pub struct StorageParts {
+    has_url: bool,
+    has_endpoint: bool,
     url: Option<Url>,
-    region: Option<String>,
+    region: Option<(String, Word)>,
     endpoint: Option<(Endpoint, Word)>,
     credentials: CredentialSource,
     timeout: Option<Duration>,
@@ -175,6 +188,8 @@ pub struct StorageParts {
 impl Default for StorageParts {
     fn default() -> Self {
         Self {
+            has_url: false,
+            has_endpoint: false,
             url: None,
             region: None,
             endpoint: None,
@@ -191,13 +206,22 @@ impl Default for StorageParts {
 
 #[derive(Clone, Debug)]
 enum Url {
-    Bucket { is_google: bool, bucket: String, prefix: String },
+    Bucket { kind: Kind, bucket: String, prefix: String },
     Folder(PathBuf),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    S3,
+    Google,
+    Azure,
 }
 
 #[derive(Clone, Debug)]
 struct Endpoint {
     address: String,
+    /// What follows the address: nothing, or it begins with a slash.
+    path: String,
     is_tls: bool,
 }
 
@@ -211,31 +235,31 @@ pub enum Chosen {
 }
 
 fn url(d: &Directive<'_>) -> Result<Url, Fault> {
+    const SCHEMES: &str = "must begin with s3://, gs://, az:// or file:///";
     let word = d.arg(0);
     let text = d.text(word)?;
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return Err(d.invalid(word, "must begin with s3://, gs:// or file:///"));
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| d.invalid(word, SCHEMES))?;
+    let kind = match scheme {
+        "s3" => Kind::S3,
+        "gs" => Kind::Google,
+        "az" | "azure" => Kind::Azure,
+        "file" if rest.starts_with('/') => return Ok(Url::Folder(rest.into())),
+        _ => return Err(d.invalid(word, SCHEMES)),
     };
-    match scheme {
-        "s3" | "gs" => {
-            let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-            let is_name =
-                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-            if bucket.is_empty() || !bucket.bytes().all(is_name) {
-                return Err(d.invalid(word, "has no name of a bucket"));
-            }
-            let mut prefix = prefix.trim_matches('/').to_owned();
-            if !prefix.is_empty() {
-                prefix.push('/');
-            }
-            let is_google = scheme == "gs";
-            Ok(Url::Bucket { is_google, bucket: bucket.to_owned(), prefix })
-        }
-        "file" if rest.starts_with('/') => Ok(Url::Folder(rest.into())),
-        "az" => Err(Fault::at(word, "Azure storage is not supported yet")
-            .help("s3://, gs:// and file:/// are".to_owned())),
-        _ => Err(d.invalid(word, "must begin with s3://, gs:// or file:///")),
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    // Azure has containers of its own, such as `$web`.
+    let own = if kind == Kind::Azure { bucket.strip_prefix('$') } else { None };
+    let name = own.unwrap_or(bucket);
+    if name.is_empty() || !name.bytes().all(is_name) {
+        let what = if kind == Kind::Azure { "a container" } else { "a bucket" };
+        return Err(d.invalid(word, &format!("has no name of {what}")));
     }
+    let mut prefix = prefix.trim_matches('/').to_owned();
+    if !prefix.is_empty() {
+        prefix.push('/');
+    }
+    Ok(Url::Bucket { kind, bucket: bucket.to_owned(), prefix })
 }
 
 fn endpoint(d: &Directive<'_>, word: &Word) -> Result<Endpoint, Fault> {
@@ -245,12 +269,17 @@ fn endpoint(d: &Directive<'_>, word: &Word) -> Result<Endpoint, Fault> {
         (_, Some(rest)) => (rest, true),
         _ => return Err(d.invalid(word, "must begin with http:// or https://")),
     };
-    let address = rest.strip_suffix('/').unwrap_or(rest);
-    if address.is_empty() || address.contains(['/', '?', '#', '@']) || address.starts_with("unix:")
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    if address.is_empty()
+        || address.contains(['?', '#', '@'])
+        || address.starts_with("unix:")
+        || !path.bytes().all(is_plain)
     {
-        return Err(d.invalid(word, "must be a host and a port, and nothing else"));
+        return Err(d.invalid(word, NOTHING_ELSE));
     }
-    Ok(Endpoint { address: address.to_owned(), is_tls })
+    Ok(Endpoint { address: address.to_owned(), path: path.to_owned(), is_tls })
 }
 
 fn cache(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
@@ -278,18 +307,36 @@ fn cache(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
 impl StorageParts {
     /// Puts a block together that has been read.
     pub fn finish(self, http: &Level, name: &Word, s: &mut Scope<'_>) -> Result<Chosen, Fault> {
-        let (is_google, bucket, prefix) = match &self.url {
+        let (kind, bucket, prefix) = match &self.url {
+            // It was reported; what names this storage is not wrong for it.
+            None if self.has_url => return Ok(Chosen::Folder(PathBuf::new())),
             None => return Err(Fault::at(name, "no \"url\" in this \"storage\"")),
             Some(Url::Folder(folder)) => return Ok(Chosen::Folder(folder.clone())),
-            Some(Url::Bucket { is_google, bucket, prefix }) => (*is_google, bucket, prefix),
+            Some(Url::Bucket { kind, bucket, prefix }) => (*kind, bucket, prefix),
         };
-        let default = if is_google { "auto" } else { "us-east-1" };
-        let region = self.region.clone().unwrap_or_else(|| default.to_owned());
-        let (at, word, base) = if let Some((endpoint, word)) = &self.endpoint {
-            (endpoint.clone(), word, format!("/{bucket}"))
-        } else {
-            let (address, base) = usual_place(is_google, bucket, &region);
-            (Endpoint { address, is_tls: true }, name, base)
+        let region = match (&self.region, kind) {
+            (Some((_, word)), Kind::Azure) => {
+                return Err(Fault::at(word, "\"region\" has no meaning for Azure storage"));
+            }
+            (Some((region, _)), _) => region.as_str(),
+            (None, Kind::S3) => "us-east-1",
+            (None, Kind::Google) => "auto",
+            (None, Kind::Azure) => "",
+        };
+        let (at, word, base) = match &self.endpoint {
+            Some((at, word)) if kind != Kind::Azure && !at.path.is_empty() => {
+                return Err(Fault::at(word, format!("this \"endpoint\" {NOTHING_ELSE}")));
+            }
+            Some((at, word)) => (at.clone(), word, format!("{}/{bucket}", at.path)),
+            None if self.has_endpoint => return Ok(Chosen::Folder(PathBuf::new())),
+            None => {
+                let (address, base) = usual_place(kind, bucket, region).ok_or_else(|| {
+                    let help = "an account has its own: https://ACCOUNT.blob.core.windows.net";
+                    let fault = Fault::at(name, "no \"endpoint\" in this \"storage\" of Azure");
+                    fault.help(help.to_owned())
+                })?;
+                (Endpoint { address, path: String::new(), is_tls: true }, name, base)
+            }
         };
         let port = if at.is_tls { 443 } else { 80 };
         let to = destination(s, word, &at.address, at.is_tls, Some(port))?;
@@ -302,7 +349,10 @@ impl StorageParts {
                 server.peer.max_fails = 0;
             }
         }
+        let service = if kind == Kind::Azure { Service::Azure } else { Service::S3 };
         let place = Place {
+            service,
+            is_tls: at.is_tls,
             host: at.address.as_str().into(),
             base: base.into(),
             bucket: bucket.as_str().into(),
@@ -398,16 +448,17 @@ impl Forward {
     }
 }
 
-/// The host of a bucket where no `endpoint` is said, and what goes before its keys.
-fn usual_place(is_google: bool, bucket: &str, region: &str) -> (String, String) {
-    if is_google {
-        return ("storage.googleapis.com".to_owned(), format!("/{bucket}"));
+/// The host of a bucket where no `endpoint` is said, and what goes before its keys; `None` where there is none.
+fn usual_place(kind: Kind, bucket: &str, region: &str) -> Option<(String, String)> {
+    match kind {
+        Kind::Azure => None,
+        Kind::Google => Some(("storage.googleapis.com".to_owned(), format!("/{bucket}"))),
+        // A certificate for `*.s3…` is none for a name with more dots.
+        Kind::S3 if bucket.contains(['.', '_']) => {
+            Some((format!("s3.{region}.amazonaws.com"), format!("/{bucket}")))
+        }
+        Kind::S3 => Some((format!("{bucket}.s3.{region}.amazonaws.com"), String::new())),
     }
-    // A certificate for `*.s3…` is none for a name with more dots.
-    if bucket.contains(['.', '_']) {
-        return (format!("s3.{region}.amazonaws.com"), format!("/{bucket}"));
-    }
-    (format!("{bucket}.s3.{region}.amazonaws.com"), String::new())
 }
 
 /// The `storage` that a value names, if it names one.
@@ -496,6 +547,8 @@ pub(super) fn mapping(template: Template) -> PathMapping {
 
 #[cfg(test)]
 mod tests {
+    use sekisho_storage::Service;
+
     use crate::model::{Config, CredentialSource, PathMapping};
     use crate::source::Memory;
     use crate::{Options, load};
@@ -544,13 +597,29 @@ mod tests {
 
     #[test]
     fn names_of_buckets_are_hosts_at_amazon_where_they_can_be() {
-        for (is_google, bucket, host, base) in [
-            (false, "bucket", "bucket.s3.eu-1.amazonaws.com", ""),
-            (false, "a.b", "s3.eu-1.amazonaws.com", "/a.b"),
-            (true, "bucket", "storage.googleapis.com", "/bucket"),
+        use super::Kind;
+        for (kind, bucket, host, base) in [
+            (Kind::S3, "bucket", "bucket.s3.eu-1.amazonaws.com", ""),
+            (Kind::S3, "a.b", "s3.eu-1.amazonaws.com", "/a.b"),
+            (Kind::Google, "bucket", "storage.googleapis.com", "/bucket"),
         ] {
-            let expected = (host.to_owned(), base.to_owned());
-            assert_eq!(super::usual_place(is_google, bucket, "eu-1"), expected, "{bucket}");
+            let expected = Some((host.to_owned(), base.to_owned()));
+            assert_eq!(super::usual_place(kind, bucket, "eu-1"), expected, "{bucket}");
+        }
+    }
+
+    #[test]
+    fn a_container_of_azure_lies_below_its_endpoint() {
+        for (block, base) in [
+            ("url az://c/x; endpoint https://127.0.0.1:9;", "/c"),
+            ("url azure://c; endpoint http://127.0.0.1:9/account/;", "/account/c"),
+            ("url 'az://$web'; endpoint http://127.0.0.1:9/account;", "/account/$web"),
+        ] {
+            let config = loaded(&format!("storage a {{ {block} }} server {{ root storage:a; }}"));
+            let config = config.expect("sound");
+            let place = &config.http.storages[0].place;
+            assert_eq!((place.service, &*place.base), (Service::Azure, base), "{block}");
+            assert_eq!((&*place.host, place.is_tls), ("127.0.0.1:9", block.contains("https")));
         }
     }
 
@@ -563,9 +632,11 @@ mod tests {
         };
         for (block, expected) in [
             ("", "no \"url\" in this \"storage\""),
-            ("url http://x;", "must begin with s3://, gs:// or file:///"),
+            ("url http://x;", "must begin with s3://, gs://, az:// or file:///"),
             ("url s3:///x;", "has no name of a bucket"),
-            ("url az://x/y;", "Azure storage is not supported yet"),
+            ("url az:///y;", "has no name of a container"),
+            ("url az://x; region eu;", "\"region\" has no meaning for Azure storage"),
+            ("url az://x; endpoint http://h/a?b;", "a host and a port, and nothing else"),
             ("url s3://bucket; endpoint 127.0.0.1;", "must begin with http:// or https://"),
             (
                 "url s3://bucket; endpoint http://127.0.0.1/x;",
@@ -582,6 +653,8 @@ mod tests {
             let said = here(&format!("{at} {block}"), "").expect_err(block);
             assert!(said.contains(expected), "{block}: {said}");
         }
+        let said = here("url az://x;", "").expect_err("no endpoint");
+        assert!(said.contains("no \"endpoint\"") && said.contains("core.windows.net"), "{said}");
         let sound = format!("url s3://bucket; {AT}");
         for (location, expected) in [
             ("root storage:b;", "there is no \"storage\" \"b\""),

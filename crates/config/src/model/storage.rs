@@ -50,7 +50,7 @@ pub enum CredentialSource {
     /// Requests are not signed.
     #[default]
     None,
-    /// `AWS_ACCESS_KEY_ID` and its companions in the environment.
+    /// `AWS_ACCESS_KEY_ID`, `AZURE_STORAGE_ACCOUNT` and their companions in the environment.
     Environment,
     /// A file.
     File(PathBuf),

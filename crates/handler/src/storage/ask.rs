@@ -8,7 +8,7 @@ use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
 use sekisho_route::upstream_facts::UpstreamFacts;
-use sekisho_storage::Refusal;
+use sekisho_storage::{Draft, Refusal};
 
 use super::{Client, Question};
 use crate::task::{Outbox, Progress, Task, UpstreamView};
@@ -16,11 +16,15 @@ use crate::task::{Outbox, Progress, Task, UpstreamView};
 /// For so long a question is repeated, unless the configured timeout is shorter.
 const REPEAT_MAX: Duration = Duration::from_secs(10);
 /// The first pause; each one is twice as long as the one before.
-const PAUSE: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// No answer that is read as a whole is longer, unless the question says so: a page of a listing has a thousand keys of a
 /// thousand bytes.
 pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
+/// So much of an error is read.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+/// A `Range` for an object that is asked for only because of what an error says.
+pub(super) const FIRST_BYTE: &[u8] = b"bytes=0-0";
 
 /// A question that is being asked.
 #[derive(Debug)]
@@ -32,19 +36,40 @@ pub(super) struct Ask {
     pause: Duration,
     resumes: Option<Moment>,
     is_cancelled: bool,
+    /// The status of a HEAD that was refused: the object is being asked for, since that answer says why.
+    refused: Option<Status>,
+    /// There is nothing behind the head.
+    is_over: bool,
 }
 
 impl Ask {
     pub(super) fn new(client: &Rc<Client>, question: Question, now: Moment) -> Self {
+        let resumes = (!question.pause.is_zero()).then(|| now + question.pause);
         Self {
             client: Rc::clone(client),
             question,
             task: None,
             since: now,
             pause: PAUSE,
-            resumes: None,
+            resumes,
             is_cancelled: false,
+            refused: None,
+            is_over: false,
         }
+    }
+
+    /// Whether the answer to a HEAD leaves open why it was refused.
+    fn wants_reason(&self, status: Status, fields: &Fields) -> bool {
+        self.question.draft.method == "HEAD"
+            && self.refused.is_none()
+            && Refusal::new(status.code(), fields, b"").is_unexplained()
+    }
+
+    fn ask_reason(&mut self, status: Status) {
+        self.refused = Some(status);
+        let draft = self.question.draft.clone();
+        self.question.draft = Draft { method: "GET", ..draft }.field("Range", FIRST_BYTE);
+        self.task = None;
     }
 
     /// Whether it is asked again, after a pause.
@@ -68,6 +93,9 @@ impl Ask {
         now: Moment,
     ) -> Poll<Progress> {
         loop {
+            if self.is_over {
+                return Poll::Ready(Progress::Done);
+            }
             if self.is_cancelled && self.task.is_none() {
                 return Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE));
             }
@@ -82,6 +110,22 @@ impl Ask {
             match ready!(task.poll(cx, out, now)) {
                 Progress::Fail(status) if self.repeats(status, now) => out.fields.clear(),
                 Progress::Head(status, _) if self.repeats(status, now) => out.fields.clear(),
+                Progress::Head(status, _) if self.wants_reason(status, &out.fields) => {
+                    out.fields.clear();
+                    self.ask_reason(status);
+                }
+                progress @ (Progress::Head(..) | Progress::Fail(_)) => {
+                    let status = match (self.refused, &progress) {
+                        (Some(refused), Progress::Head(status, _)) if *status != refused => refused,
+                        (Some(refused), Progress::Fail(_)) => refused,
+                        _ => return Poll::Ready(progress),
+                    };
+                    // The object is refused in another way, or not at all: more is not known.
+                    out.fields.clear();
+                    self.task = None;
+                    self.is_over = true;
+                    return Poll::Ready(Progress::Head(status, Some(0)));
+                }
                 progress => return Poll::Ready(progress),
             }
         }
@@ -132,6 +176,32 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
     /// How long the body is, or would be.
     pub(super) length: Option<u64>,
+}
+
+impl Answer {
+    /// Why it is no success.
+    pub(super) fn refusal(&self) -> Refusal {
+        Refusal::new(self.status.code(), &self.fields, &self.body)
+    }
+}
+
+/// A refusal on its way: its body says why.
+#[derive(Debug)]
+pub(super) struct Refusing(Answer);
+
+impl Refusing {
+    pub(super) fn new(status: Status, out: &mut Outbox) -> Self {
+        let fields = std::mem::take(&mut out.fields);
+        Self(Answer { status, fields, body: Vec::new(), length: None })
+    }
+
+    /// Takes what has come behind the head; the refusal when that was enough.
+    pub(super) fn take(&mut self, progress: &Progress, out: &mut Outbox) -> Option<Refusal> {
+        let body = &mut self.0.body;
+        body.append(&mut out.body);
+        let is_open = matches!(progress, Progress::Body) && body.len() < REFUSAL_BYTES_MAX;
+        (!is_open).then(|| self.0.refusal())
+    }
 }
 
 /// A question whose answer is gathered.
@@ -193,7 +263,7 @@ impl Gather {
             Ok(answer) => answer,
             Err(status) => return Poll::Ready(Err(status)),
         };
-        let refusal = Refusal::new(answer.status.code(), &answer.body);
-        Poll::Ready(Err(self.ask.client.refused(&self.ask.question.draft, &refusal)))
+        let refused = self.ask.client.refused(&self.ask.question.draft, &answer.refusal());
+        Poll::Ready(Err(refused))
     }
 }

@@ -2,13 +2,15 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sekisho_config::{Conflict, DeleteDirectories, FileOps, Level, LocationId, Storage};
 use sekisho_http::conditional::{self, PreconditionResult, Since, Validators};
 use sekisho_http::{Head, Status, file_name, target};
 use sekisho_route::{Destination, FileOp, Table, media_type};
-use sekisho_storage::{COPY_BYTES_MAX, copied, list_page, part_bytes};
+use sekisho_storage::{Scope, list_page, part_bytes};
 
+use super::ask::{PAUSE, PAUSE_MAX};
 use super::upload::{Guard, Target, store};
 use super::work::{Done, Intake, Known, Operation, Outcome, Undone, Work};
 use super::{Client, Question, post, sweep, tus};
@@ -23,6 +25,8 @@ use crate::upstream::Call;
 const NAMES_MAX: u32 = 100;
 /// How many objects one request removes.
 const OBJECTS_MAX: usize = 100_000;
+/// How long a copy may take, unless a timeout is configured.
+const COPY_TIME_MAX: Duration = Duration::from_mins(1);
 /// How many pages of a listing are asked for: a store that has no end must not keep us for ever.
 const PAGES_MAX: usize = 1000;
 
@@ -211,7 +215,9 @@ fn delete(
             check_rules(&table, location, &path, &key, &keys)?;
             return delete_folder(&running, &key, &keys, how).await;
         }
-        let Some(there) = running.head(&key).await? else { return Err(Status::NOT_FOUND.into()) };
+        let Some(there) = running.head(&key).await? else {
+            return Err(running.missing(&key).await.into());
+        };
         check(conditions.as_deref(), Some(&there))?;
         running.delete(&key).await?;
         Ok(Done::new(Status::NO_CONTENT))
@@ -240,11 +246,8 @@ pub(super) async fn keys_below(work: &Work, prefix: &[u8]) -> Result<Vec<String>
     let mut next: Option<String> = None;
     let mut seen = 0;
     for _ in 0..PAGES_MAX {
-        let mut query = vec![("list-type", &b"2"[..]), ("prefix", prefix)];
-        if let Some(next) = &next {
-            query.push(("continuation-token", next.as_bytes()));
-        }
-        let answer = work.succeed(Question::new(place.bucket("GET", &query))).await?;
+        let draft = place.list(prefix, Scope::All, next.as_deref().map(str::as_bytes));
+        let answer = work.succeed(Question::new(draft)).await?;
         let page = list_page(&answer.body).ok_or(Status::BAD_GATEWAY)?;
         seen += page.entries.len();
         if seen > OBJECTS_MAX {
@@ -316,24 +319,13 @@ fn make_folder(
     let work = Work::new(client);
     let running = Rc::clone(&work);
     Ok(Operation::start(work, Intake::none(), async move {
-        if running.client.storage.place.prefix.len() == key.len()
-            || is_folder(&running, &key).await?
-        {
+        if running.client.storage.place.prefix.len() == key.len() || running.has_any(&key).await? {
             return Err(Status::METHOD_NOT_ALLOWED.into());
         }
         // An empty object whose key ends with a slash stands for a folder, as other tools have it.
         running.put(&key, Vec::new()).await?;
         Ok(Done::new(Status::CREATED).field("Location", &location))
     }))
-}
-
-/// Whether there are objects below a key that ends with a slash.
-async fn is_folder(work: &Work, key: &[u8]) -> Result<bool, Status> {
-    let query = [("list-type", &b"2"[..]), ("max-keys", b"1"), ("prefix", key)];
-    let question = Question::new(work.client.storage.place.bucket("GET", &query));
-    let answer = work.succeed(question).await?;
-    let page = list_page(&answer.body).ok_or(Status::BAD_GATEWAY)?;
-    Ok(!page.entries.is_empty())
 }
 
 /// COPY and MOVE. A store does them one object after the other: a folder is not copied or moved in one step.
@@ -373,7 +365,7 @@ fn copy(
     let running = Rc::clone(&work);
     Ok(Operation::start(work, Intake::none(), async move {
         let is_new = if is_folder_path {
-            let is_new = !is_folder(&running, &key).await?;
+            let is_new = !running.has_any(&key).await?;
             if !is_new {
                 // What is in the way goes by DELETE first.
                 let status =
@@ -401,9 +393,11 @@ fn copy(
             }
             is_new
         } else {
-            let there = running.head(&from).await?.ok_or(Status::NOT_FOUND)?;
+            let Some(there) = running.head(&from).await? else {
+                return Err(running.missing(&from).await.into());
+            };
             check(conditions.as_deref(), Some(&there))?;
-            if there.bytes > COPY_BYTES_MAX {
+            if !running.client.storage.place.can_copy(there.bytes) {
                 return Err(running.too_large(&from).into());
             }
             let is_new = running.head(&key).await?.is_none();
@@ -435,6 +429,13 @@ impl Work {
         Status::BAD_GATEWAY
     }
 
+    fn endless_copy(&self, key: &[u8]) -> Status {
+        let (name, key) = (&self.client.storage.name, key.escape_ascii());
+        let message = format_args!("storage \"{name}\": the copy to \"{key}\" takes too long");
+        self.client.context().report(Level::Error, message);
+        Status::GATEWAY_TIMEOUT
+    }
+
     fn too_large(&self, key: &[u8]) -> Status {
         let (name, key) = (&self.client.storage.name, key.escape_ascii());
         let message = format_args!(
@@ -446,13 +447,26 @@ impl Work {
 }
 
 async fn copy_object(work: &Work, from: &[u8], to: &[u8]) -> Result<(), Status> {
-    let place = &work.client.storage.place;
-    let draft = place.object("PUT", to, &[]);
+    let Storage { place, forward, .. } = &*work.client.storage;
+    let draft = place.copy(from, to);
     let mut question = Question::new(draft.clone());
-    question.fields.push("x-amz-copy-source", place.copy_source(from));
     question.body = Some(Arc::default());
-    let answer = work.succeed(question).await?;
-    copied(&answer.body).map_err(|refusal| work.client.refused(&draft, &refusal))?;
+    let until = work.client.context().now() + forward.read_timeout.unwrap_or(COPY_TIME_MAX);
+    let mut answer = work.succeed(question).await?;
+    let mut pause = PAUSE;
+    loop {
+        let copied = place.copied(&answer.fields, &answer.body);
+        if copied.map_err(|refusal| work.client.refused(&draft, &refusal))? {
+            break;
+        }
+        if until.is_due(work.client.context().now()) {
+            return Err(work.endless_copy(to));
+        }
+        // The store copies by itself.
+        let question = Question { pause, ..Question::new(place.object("HEAD", to)) };
+        answer = work.succeed(question).await?;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
     work.forget(to).await;
     Ok(())
 }

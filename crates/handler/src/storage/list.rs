@@ -7,7 +7,7 @@ use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_route::upstream_facts::UpstreamFacts;
-use sekisho_storage::{Page, list_page};
+use sekisho_storage::{Page, Scope, list_page};
 
 use super::ask::Gather;
 use super::{Client, Question};
@@ -15,9 +15,6 @@ use crate::cgi::HandlerContext;
 use crate::listing::{self, Listable, ObjectListing};
 use crate::task::{Outbox, Progress, Task, UpstreamView};
 use crate::upstream::Call;
-
-/// How many entries a page has.
-const PAGE_ENTRIES: &[u8] = b"1000";
 
 /// Begins to list the folder that was decided on; an error is the status to answer with.
 pub fn list(
@@ -29,16 +26,8 @@ pub fn list(
     let client = Client::of_root(call, context)?;
     let listing = ObjectListing::new(listing)?;
     let prefix = client.key(&call.route_state.file, call.route_state.root_bytes);
-    let mut query = vec![
-        ("list-type", &b"2"[..]),
-        ("delimiter", b"/"),
-        ("max-keys", PAGE_ENTRIES),
-        ("prefix", &prefix),
-    ];
-    if let Some(next) = &listing.next {
-        query.push(("continuation-token", next));
-    }
-    let question = Question::new(client.storage.place.bucket("GET", &query));
+    let draft = client.storage.place.list(&prefix, Scope::Folder, listing.next.as_deref());
+    let question = Question::new(draft);
     let gather = Gather::new(&client, question, now);
     Ok(Box::new(ListTask { gather, listing, prefix, body: None, is_over: false }))
 }

@@ -8,9 +8,10 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_route::upstream_facts::UpstreamFacts;
 use sekisho_route::{ObjectLook, RouteState};
-use sekisho_storage::{Refusal, list_page};
+use sekisho_storage::{Refusal, Scope, list_page};
 
-use super::ask::{Ask, Gather};
+use super::ask::{Ask, Gather, Refusing};
+use super::work::EMPTY_PAGES_MAX;
 use super::{Client, Question};
 use crate::cgi::HandlerContext;
 use crate::task::{Outbox, Progress, Task, UpstreamView};
@@ -28,62 +29,100 @@ pub fn look(
     let below = asked.get(route_state.root_bytes..).unwrap_or_default();
     let key = client.storage.place.key(below);
     let looking = if below.ends_with(b"/") {
+        let question = Question::new(client.storage.place.list(&key, Scope::First, None));
+        let gather = Box::new(Gather::new(&client, question, now));
         // The root itself is always a folder.
-        let is_root = below == b"/";
-        let query = [("list-type", &b"2"[..]), ("max-keys", b"1"), ("prefix", &key)];
-        let question = Question::new(client.storage.place.bucket("GET", &query));
-        Looking::Folder(Box::new(Gather::new(&client, question, now)), is_root)
+        Looking::Folder(Folder { gather, is_root: below == b"/", key, pages: 1 })
     } else {
         let has_cache = client.sender.has_cache();
         let method = if has_cache { "GET" } else { "HEAD" };
-        let mut question = Question::new(client.storage.place.object(method, &key, &[]));
+        let mut question = Question::new(client.storage.place.object(method, &key));
         if has_cache {
-            let key = client.cache_key(&key);
+            let key = client.storage.place.cache_key(&key);
             question.cached =
                 Some(CacheQuery { key, conditions: Fields::default(), is_head: true });
         }
         Looking::Object(Box::new(Ask::new(&client, question, now)))
     };
-    Ok(Box::new(LookTask { looking, found: ObjectLook::Missing }))
+    Ok(Box::new(LookTask { looking, refusing: None, found: ObjectLook::Missing }))
 }
 
 /// A look at a store.
 #[derive(Debug)]
 struct LookTask {
     looking: Looking,
+    refusing: Option<Refusing>,
     found: ObjectLook,
 }
 
 #[derive(Debug)]
 enum Looking {
     Object(Box<Ask>),
-    /// And whether it is the root.
-    Folder(Box<Gather>, bool),
+    Folder(Folder),
+}
+
+/// A folder is what keys begin with.
+#[derive(Debug)]
+struct Folder {
+    gather: Box<Gather>,
+    is_root: bool,
+    key: Vec<u8>,
+    /// How many pages were asked for: one without any key may lead to another one.
+    pages: usize,
+}
+
+impl Folder {
+    fn poll(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<ObjectLook> {
+        loop {
+            let answer = match ready!(self.gather.poll_success(cx, now)) {
+                Ok(answer) => answer,
+                Err(status) => return Poll::Ready(ObjectLook::Failed(status)),
+            };
+            let Some(page) = list_page(&answer.body) else {
+                return Poll::Ready(ObjectLook::Failed(Status::BAD_GATEWAY));
+            };
+            if !page.entries.is_empty() || self.is_root {
+                return Poll::Ready(ObjectLook::Folder);
+            }
+            let Some(next) = page.next else { return Poll::Ready(ObjectLook::Missing) };
+            if self.pages == EMPTY_PAGES_MAX {
+                return Poll::Ready(ObjectLook::Failed(Status::BAD_GATEWAY));
+            }
+            self.pages += 1;
+            let client = Rc::clone(&self.gather.ask.client);
+            let draft = client.storage.place.list(&self.key, Scope::First, Some(next.as_bytes()));
+            *self.gather = Gather::new(&client, Question::new(draft), now);
+        }
+    }
 }
 
 impl Looking {
     fn ask(&self) -> &Ask {
         match self {
             Self::Object(ask) => ask,
-            Self::Folder(gather, _) => &gather.ask,
+            Self::Folder(folder) => &folder.gather.ask,
         }
     }
 
     fn ask_mut(&mut self) -> &mut Ask {
         match self {
             Self::Object(ask) => ask,
-            Self::Folder(gather, _) => &mut gather.ask,
+            Self::Folder(folder) => &mut folder.gather.ask,
         }
     }
 }
 
-/// What the head of an answer says; the body is not needed.
-fn seen(ask: &Ask, status: Status) -> ObjectLook {
-    if matches!(status.code(), 200..300 | 304) {
-        return ObjectLook::Object;
+/// What the head of an answer says; `None` where the body is needed.
+const fn seen(status: Status) -> Option<ObjectLook> {
+    match status.code() {
+        200..300 | 304 => Some(ObjectLook::Object),
+        404 => Some(ObjectLook::Missing),
+        _ => None,
     }
-    let refusal = Refusal::new(status.code(), b"");
-    match ask.client.refused(&ask.question.draft, &refusal) {
+}
+
+fn refused(ask: &Ask, refusal: &Refusal) -> ObjectLook {
+    match ask.client.refused(&ask.question.draft, refusal) {
         Status::NOT_FOUND => ObjectLook::Missing,
         status => ObjectLook::Failed(status),
     }
@@ -107,23 +146,28 @@ impl Task for LookTask {
         self.found = match &mut self.looking {
             Looking::Object(ask) => loop {
                 let progress = ready!(ask.poll(cx, out, now));
+                if let Some(refusing) = &mut self.refusing {
+                    match refusing.take(&progress, out) {
+                        Some(refusal) => break refused(ask, &refusal),
+                        None => continue,
+                    }
+                }
+                if let Progress::Head(status, _) = progress
+                    && seen(status).is_none()
+                {
+                    self.refusing = Some(Refusing::new(status, out));
+                    continue;
+                }
                 out.fields.clear();
                 out.body.clear();
                 match progress {
-                    Progress::Head(status, _) => break seen(ask, status),
+                    Progress::Head(status, _) => break seen(status).unwrap_or(ObjectLook::Missing),
                     Progress::Informational(_) => {}
                     Progress::Fail(status) => break ObjectLook::Failed(status),
                     _ => break ObjectLook::Failed(Status::BAD_GATEWAY),
                 }
             },
-            Looking::Folder(gather, is_root) => match ready!(gather.poll_success(cx, now)) {
-                Ok(answer) => match list_page(&answer.body) {
-                    Some(page) if page.entries.is_empty() && !*is_root => ObjectLook::Missing,
-                    Some(_) => ObjectLook::Folder,
-                    None => ObjectLook::Failed(Status::BAD_GATEWAY),
-                },
-                Err(status) => ObjectLook::Failed(status),
-            },
+            Looking::Folder(folder) => ready!(folder.poll(cx, now)),
         };
         Poll::Ready(Progress::Again)
     }

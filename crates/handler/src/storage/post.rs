@@ -79,11 +79,15 @@ impl Folder {
         format!("upload-{}-{}", self.seconds, &random()[..8])
     }
 
+    /// The type of a file of this name.
+    pub(super) fn media_type(&self, name: &str) -> Vec<u8> {
+        media_type_of(&self.table, self.location, name.as_bytes()).as_bytes().to_vec()
+    }
+
     /// What a file of this name becomes.
     pub(super) async fn target(&self, name: &str) -> Result<Target, Status> {
         let key = [&self.prefix, name.as_bytes()].concat();
-        let media_type = media_type_of(&self.table, self.location, name.as_bytes());
-        let media_type = media_type.as_bytes().to_vec();
+        let media_type = self.media_type(name);
         let (key, guard) = match self.conflict {
             Conflict::Replace => (key, Guard::None),
             Conflict::Refuse => match self.work.head(&key).await? {

@@ -10,7 +10,7 @@ use sekisho_route::upstream_facts::UpstreamFacts;
 use sekisho_route::{RouteState, media_type};
 use sekisho_storage::Refusal;
 
-use super::ask::Ask;
+use super::ask::{Ask, Refusing};
 use super::{Client, Question};
 use crate::cgi::HandlerContext;
 use crate::task::{Outbox, Progress, Task, UpstreamView};
@@ -32,8 +32,6 @@ const SHOWN: [&str; 11] = [
 ];
 /// What stores say where nobody has told them a type.
 const NO_TYPE: [&[u8]; 2] = [b"binary/octet-stream", b"application/octet-stream"];
-/// So much of an error is read.
-const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// Starts to give the object that the request's path names; an error is the status to answer with.
 pub fn read(
@@ -71,22 +69,28 @@ pub fn read(
     }
     let has_cache = client.sender.has_cache();
     let method = if is_head && !has_cache { "HEAD" } else { "GET" };
-    let mut question = Question::new(client.storage.place.object(method, &key, &[]));
-    let mut whole = None;
+    let mut question = Question::new(client.storage.place.object(method, &key));
+    let (mut whole, mut suffix) = (None, None);
     if has_cache {
-        let key = client.cache_key(&key);
+        let key = client.storage.place.cache_key(&key);
         question.cached = Some(CacheQuery { key, conditions, is_head });
     } else {
         whole = guard_range(&mut conditions).then(|| question.clone());
-        question.fields = conditions;
+        suffix = client.storage.place.trim_conditions(&mut conditions).map(|bytes| {
+            let plain = question.clone();
+            question.draft.method = "HEAD";
+            (plain, bytes)
+        });
+        question.draft.fields.append(&mut conditions);
     }
     let fallback = media_type(table, route_state).as_bytes().to_vec();
     Ok(Box::new(ReadTask {
         ask: Ask::new(&client, question, now),
         whole,
+        suffix,
         media_type: fallback,
         fixed: route_state.status,
-        refused: None,
+        refusing: None,
         missing: (route_state.status.is_none()).then(|| route_state.file.clone()),
     }))
 }
@@ -114,27 +118,38 @@ struct ReadTask {
     ask: Ask,
     /// What is asked for if the object is not the one that the client has a part of.
     whole: Option<Question>,
+    /// The last bytes are wanted, and how long the object is is being asked: the question for them, and how many.
+    suffix: Option<(Question, u64)>,
     media_type: Vec<u8>,
     /// The status that an `error_page` wants.
     fixed: Option<Status>,
-    /// The store has refused: the status and the body of its answer.
-    refused: Option<(Status, Vec<u8>)>,
+    /// The store has refused.
+    refusing: Option<Refusing>,
     /// What is told to the decision if there is no such object: it may be a folder.
     missing: Option<Vec<u8>>,
 }
 
 impl ReadTask {
+    /// It is known how long the object is: its last bytes are asked for.
+    fn ask_end(&mut self, (mut question, bytes): (Question, u64), length: u64, fields: &Fields) {
+        self.whole = Some(question.clone());
+        if length > 0 {
+            let range = format!("bytes={}-", length.saturating_sub(bytes));
+            question.draft.fields.push("Range", range);
+            if let Some(tag) = fields.get("etag") {
+                question.draft.fields.push("If-Match", tag);
+            }
+        }
+        self.ask =
+            Ask::new(&Rc::clone(&self.ask.client), question, self.ask.client.context().now());
+    }
+
     /// The head of the answer; `None` if it is none for the client.
     fn head(&mut self, status: Status, length: Option<u64>, out: &mut Outbox) -> Option<Progress> {
         match status.code() {
             200 | 206 | 304 => {}
-            416 => {
-                out.fields.retain(|name, _| name.eq_ignore_ascii_case(b"content-range"));
-                return Some(Progress::Fail(Status::RANGE_NOT_SATISFIABLE));
-            }
             _ => {
-                out.fields.clear();
-                self.refused = Some((status, Vec::new()));
+                self.refusing = Some(Refusing::new(status, out));
                 return None;
             }
         }
@@ -156,9 +171,12 @@ impl ReadTask {
     }
 
     /// All of a refusal has come.
-    fn refuse(&self, status: Status, body: &[u8]) -> Progress {
-        let refusal = Refusal::new(status.code(), body);
-        match self.ask.client.refused(&self.ask.question.draft, &refusal) {
+    fn refuse(&self, refusal: &Refusal, out: &mut Outbox) -> Progress {
+        out.fields.clear();
+        if let (416, Some(bytes)) = (refusal.status, refusal.object_bytes) {
+            out.fields.push("Content-Range", format!("bytes */{bytes}"));
+        }
+        match self.ask.client.refused(&self.ask.question.draft, refusal) {
             Status::NOT_FOUND if self.missing.is_some() => Progress::Again,
             status => Progress::Fail(status),
         }
@@ -177,25 +195,22 @@ impl Task for ReadTask {
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         loop {
             let progress = ready!(self.ask.poll(cx, out, now));
-            if let Some((status, mut body)) = self.refused.take() {
-                match progress {
-                    Progress::Body if body.len() < REFUSAL_BYTES_MAX => {
-                        body.append(&mut out.body);
-                        self.refused = Some((status, body));
-                        continue;
-                    }
-                    _ => {
-                        body.append(&mut out.body);
-                        out.fields.clear();
-                        return Poll::Ready(self.refuse(status, &body));
-                    }
-                }
+            if let Some(refusing) = &mut self.refusing {
+                let Some(refusal) = refusing.take(&progress, out) else { continue };
+                return Poll::Ready(self.refuse(&refusal, out));
             }
             match progress {
                 Progress::Head(Status::PRECONDITION_FAILED, _) if self.whole.is_some() => {
                     out.fields.clear();
+                    self.suffix = None;
                     if let Some(question) = self.whole.take() {
                         self.ask = Ask::new(&Rc::clone(&self.ask.client), question, now);
+                    }
+                }
+                Progress::Head(Status::OK, length) if self.suffix.is_some() => {
+                    let fields = std::mem::take(&mut out.fields);
+                    if let Some(suffix) = self.suffix.take() {
+                        self.ask_end(suffix, length.unwrap_or_default(), &fields);
                     }
                 }
                 Progress::Head(status, length) => {

@@ -85,8 +85,8 @@ async fn run(client: Rc<Client>, age: Duration) {
 
 async fn sweep(work: &Work, age: Duration) -> Result<(), Status> {
     let place = &work.client.storage.place;
-    let query = [("uploads", &b""[..]), ("prefix", place.prefix.as_bytes())];
-    let answer = work.succeed(Question::new(place.bucket("GET", &query))).await?;
+    let Some(draft) = place.uploads() else { return Ok(()) };
+    let answer = work.succeed(Question::new(draft)).await?;
     // A thousand at a time; more are found the next time.
     let Some((found, _)) = uploads(&answer.body) else { return Err(unread(work)) };
     let limit = work.client.context().wall_secs().saturating_sub_unsigned(age.as_secs());

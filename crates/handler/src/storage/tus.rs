@@ -431,8 +431,9 @@ impl Partial {
         let bytes = came.bytes();
         let mut before = self.tail(&came, intake).await?;
         let tags = came.parts.into_iter().map(|part| part.tag).collect();
-        let (key, id) = (noted.key.clone(), noted.upload.clone());
-        let mut upload = Multipart::resume(self.work(), key, id, tags, bytes, turn);
+        let target = (noted.key.clone(), self.folder.media_type(&noted.note.name));
+        let id = noted.upload.clone();
+        let mut upload = Multipart::resume(self.work(), target, id, (tags, bytes), turn);
         let mut had_tail = !before.is_empty();
         let rest = loop {
             let (part, is_last) = intake.part(std::mem::take(&mut before)).await;
@@ -444,6 +445,10 @@ impl Partial {
             }
             let number = upload.parts.len() + 1;
             upload.part(part).await?;
+            if !self.work().client.storage.place.dates_parts() {
+                // The note says when something came last.
+                self.write_note(NOTE, &noted.note, &noted.upload).await?;
+            }
             if std::mem::take(&mut had_tail) {
                 self.work().delete(&self.tail_key(number)).await?;
             }
@@ -478,14 +483,13 @@ pub(super) async fn all_parts(work: &Work, key: &[u8], upload: &str) -> Result<V
     let mut all = Vec::new();
     let mut marker = 0;
     loop {
-        let number = marker.to_string();
-        let mut query = vec![("uploadId", upload.as_bytes())];
-        if marker > 0 {
-            query.push(("part-number-marker", number.as_bytes()));
-        }
-        let draft = work.client.storage.place.object("GET", key, &query);
-        let answer = work.succeed(Question::new(draft)).await?;
-        let (page, next) = parts(&answer.body).ok_or(Status::BAD_GATEWAY)?;
+        let place = &work.client.storage.place;
+        let answer = match work.succeed(Question::new(place.parts(key, upload, marker))).await {
+            // An upload without a beginning is not there before its first part.
+            Err(Status::NOT_FOUND) if !place.begins_uploads() => return Ok(all),
+            answer => answer?,
+        };
+        let (page, next) = parts(&answer.body, upload).ok_or(Status::BAD_GATEWAY)?;
         all.extend(page);
         match next {
             None => return Ok(all),

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use sekisho_config::Level;
 use sekisho_http::{Fields, Status};
-use sekisho_storage::{Refusal, completion, copied, upload_id};
+use sekisho_storage::upload_id;
 
 use super::sweep::{self, InUse};
 use super::work::{Intake, Work, spawn};
 use super::{Client, Question};
+use crate::file_op::random;
 
 /// On what condition an object may be written; a store that can checks it in the same step.
 #[derive(Clone, Debug, Default)]
@@ -82,9 +83,8 @@ pub(super) async fn store(
 /// Stores what is here already.
 async fn put(work: &Rc<Work>, target: &Target, body: Vec<u8>) -> Result<Stored, Status> {
     let bytes = body.len() as u64;
-    let mut question = Question::new(work.client.storage.place.object("PUT", &target.key, &[]));
-    question.fields.push("Content-Type", &target.media_type);
-    question.body = Some(body.into());
+    let draft = work.client.storage.place.put(&target.key, &target.media_type);
+    let question = Question { body: Some(body.into()), ..Question::new(draft) };
     let answer = guarded(work, question, &target.guard).await?;
     work.forget(&target.key).await;
     Ok(Stored { tag: answer.fields.get("etag").unwrap_or_default().to_vec(), bytes })
@@ -97,7 +97,7 @@ async fn guarded(
     guard: &Guard,
 ) -> Result<super::ask::Answer, Status> {
     let mut asked = question.clone();
-    guard.push(&mut asked.fields);
+    guard.push(&mut asked.draft.fields);
     // Asked again, it might not hold because of what was done the first time.
     asked.is_repeatable = guard.is_none() && question.is_repeatable;
     let draft = question.draft.clone();
@@ -105,7 +105,7 @@ async fn guarded(
     if answer.status.code() < 300 {
         return Ok(answer);
     }
-    let refusal = Refusal::new(answer.status.code(), &answer.body);
+    let refusal = answer.refusal();
     if refusal.code == "NotImplemented" && !guard.is_none() {
         return work.succeed(question).await;
     }
@@ -118,7 +118,8 @@ pub(super) struct Multipart {
     work: Rc<Work>,
     pub(super) key: Vec<u8>,
     pub(super) id: String,
-    /// Entity tags.
+    media_type: Vec<u8>,
+    /// Entity tags, or names.
     pub(super) parts: Vec<String>,
     pub(super) bytes: u64,
     /// Whether it is none of ours to remove: it is over, or goes on with another request.
@@ -129,22 +130,21 @@ pub(super) struct Multipart {
 impl Multipart {
     pub(super) async fn begin(work: &Rc<Work>, target: &Target) -> Result<Self, Status> {
         let place = &work.client.storage.place;
-        let mut question = Question::new(place.object("POST", &target.key, &[("uploads", b"")]));
-        question.fields.push("Content-Type", &target.media_type);
-        question.body = Some(Arc::default());
-        let answer = work.succeed(question).await?;
-        let id = upload_id(&answer.body).ok_or_else(|| {
-            let name = &work.client.storage.name;
-            let message = format_args!("storage \"{name}\" began an upload and did not say its id");
-            work.client.context().report(Level::Error, message);
-            Status::BAD_GATEWAY
-        })?;
+        let id = match place.begin_upload(&target.key, &target.media_type) {
+            None => random(),
+            Some(draft) => {
+                let question = Question { body: Some(Arc::default()), ..Question::new(draft) };
+                let answer = work.succeed(question).await?;
+                upload_id(&answer.body).ok_or_else(|| without_id(work))?
+            }
+        };
         let in_use = InUse::begin(&id);
         sweep::visit(&work.client);
         Ok(Self {
             work: Rc::clone(work),
             key: target.key.clone(),
             id,
+            media_type: target.media_type.clone(),
             parts: Vec::new(),
             bytes: 0,
             is_kept: false,
@@ -155,49 +155,54 @@ impl Multipart {
     /// One that was begun before.
     pub(super) fn resume(
         work: &Rc<Work>,
-        key: Vec<u8>,
+        (key, media_type): (Vec<u8>, Vec<u8>),
         id: String,
-        parts: Vec<String>,
-        bytes: u64,
+        (parts, bytes): (Vec<String>, u64),
         in_use: InUse,
     ) -> Self {
-        Self { work: Rc::clone(work), key, id, parts, bytes, is_kept: true, _in_use: Some(in_use) }
+        let work = Rc::clone(work);
+        Self { work, key, id, media_type, parts, bytes, is_kept: true, _in_use: Some(in_use) }
     }
 
     /// Sends the next part.
     pub(super) async fn part(&mut self, body: Vec<u8>) -> Result<(), Status> {
-        let number = (self.parts.len() + 1).to_string();
+        let number = self.parts.len() as u32 + 1;
         let bytes = body.len() as u64;
-        let query = [("partNumber", number.as_bytes()), ("uploadId", self.id.as_bytes())];
-        let draft = self.work.client.storage.place.object("PUT", &self.key, &query);
+        let place = &self.work.client.storage.place;
+        let draft = place.upload_part(&self.key, &self.id, number);
         let question = Question { body: Some(body.into()), ..Question::new(draft) };
         let answer = self.work.succeed(question).await?;
-        let tag = answer.fields.get("etag").unwrap_or_default();
-        self.parts.push(String::from_utf8_lossy(tag).into_owned());
+        let tag = place.part_tag(&self.id, number, &answer.fields);
+        self.parts.push(tag);
         self.bytes += bytes;
         Ok(())
     }
 
     /// Makes an object of the parts; returns its entity tag.
     pub(super) async fn complete(mut self, guard: &Guard) -> Result<Vec<u8>, Status> {
-        if self.parts.is_empty() {
-            // There must be one.
+        if self.parts.is_empty() && self.work.client.storage.place.begins_uploads() {
             self.part(Vec::new()).await?;
         }
-        let query = [("uploadId", self.id.as_bytes())];
-        let draft = self.work.client.storage.place.object("POST", &self.key, &query);
-        let numbered = (1..).zip(self.parts.iter().map(String::as_str));
-        let body = completion(numbered);
+        let place = &self.work.client.storage.place;
+        let (draft, body) =
+            place.complete_upload(&self.key, &self.id, &self.media_type, &self.parts);
         let mut question = Question { body: Some(body.into()), ..Question::new(draft.clone()) };
-        question.fields.push("Content-Type", "application/xml");
         question.is_repeatable = false;
         let answer = guarded(&self.work, question, guard).await?;
-        let tag =
-            copied(&answer.body).map_err(|refusal| self.work.client.refused(&draft, &refusal))?;
+        let tag = place
+            .completed(&answer.fields, &answer.body)
+            .map_err(|refusal| self.work.client.refused(&draft, &refusal))?;
         self.is_kept = true;
         self.work.forget(&self.key).await;
-        Ok(tag.unwrap_or_default().into_bytes())
+        Ok(tag)
     }
+}
+
+fn without_id(work: &Work) -> Status {
+    let name = &work.client.storage.name;
+    let message = format_args!("storage \"{name}\" began an upload and did not say its id");
+    work.client.context().report(Level::Error, message);
+    Status::BAD_GATEWAY
 }
 
 impl Drop for Multipart {
@@ -222,13 +227,11 @@ async fn remove(client: Rc<Client>, key: Vec<u8>, id: String) {
 
 /// Removes an upload.
 pub(super) async fn abort(work: &Work, key: &[u8], id: &str) -> Result<(), Status> {
-    let query = [("uploadId", id.as_bytes())];
-    let draft = work.client.storage.place.object("DELETE", key, &query);
+    let Some(draft) = work.client.storage.place.abort_upload(key, id) else { return Ok(()) };
     let answer = work.ask(Question::new(draft.clone())).await?;
     // One that has gone is gone.
     if answer.status.code() < 300 || answer.status == Status::NOT_FOUND {
         return Ok(());
     }
-    let refusal = Refusal::new(answer.status.code(), &answer.body);
-    Err(work.client.refused(&draft, &refusal))
+    Err(work.client.refused(&draft, &answer.refusal()))
 }

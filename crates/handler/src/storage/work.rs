@@ -12,9 +12,9 @@ use sekisho_http::{Fields, Status, date};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Share};
 use sekisho_route::upstream_facts::UpstreamFacts;
-use sekisho_storage::Refusal;
+use sekisho_storage::{Scope, list_page};
 
-use super::ask::{Answer, BODY_BYTES_MAX, Gather};
+use super::ask::{Answer, BODY_BYTES_MAX, FIRST_BYTE, Gather};
 use super::{Client, Question};
 use crate::task::{Outbox, Progress, Task, UpstreamView};
 
@@ -56,6 +56,9 @@ impl From<Status> for Undone {
         Self { status, fields: Fields::new() }
     }
 }
+
+/// How many pages without any object are looked at.
+pub(super) const EMPTY_PAGES_MAX: usize = 100;
 
 pub(super) type Outcome = Result<Done, Undone>;
 
@@ -105,13 +108,13 @@ impl Work {
         if answer.status.code() < 300 {
             return Ok(answer);
         }
-        let refusal = Refusal::new(answer.status.code(), &answer.body);
+        let refusal = answer.refusal();
         Err(self.client.refused(&draft, &refusal))
     }
 
     /// What is known of an object; `None` where there is none.
     pub(super) async fn head(&self, key: &[u8]) -> Result<Option<Known>, Status> {
-        let question = Question::new(self.client.storage.place.object("HEAD", key, &[]));
+        let question = Question::new(self.client.storage.place.object("HEAD", key));
         let answer = match self.succeed(question).await {
             Ok(answer) => answer,
             Err(Status::NOT_FOUND) => return Ok(None),
@@ -121,6 +124,15 @@ impl Work {
         let modified = field("last-modified").and_then(date::parse).unwrap_or_default();
         let tag = field("etag").unwrap_or_default().to_vec();
         Ok(Some(Known { tag, bytes: answer.length.unwrap_or_default(), modified }))
+    }
+
+    /// The status where there is no object. A HEAD does not say whether there is a bucket.
+    pub(super) async fn missing(&self, key: &[u8]) -> Status {
+        let draft = self.client.storage.place.object("GET", key);
+        match self.succeed(Question::new(draft.field("Range", FIRST_BYTE))).await {
+            Ok(_) => Status::NOT_FOUND,
+            Err(status) => status,
+        }
     }
 
     /// All of a small object, and when it was changed; `None` where there is none.
@@ -134,7 +146,7 @@ impl Work {
         key: &[u8],
         bytes_max: usize,
     ) -> Result<Option<(Vec<u8>, i64)>, Status> {
-        let mut question = Question::new(self.client.storage.place.object("GET", key, &[]));
+        let mut question = Question::new(self.client.storage.place.object("GET", key));
         question.answer_bytes_max = bytes_max;
         match self.succeed(question).await {
             Ok(answer) => {
@@ -146,17 +158,37 @@ impl Work {
         }
     }
 
+    /// Whether there is any object below a prefix. A page without any may still lead to another one.
+    pub(super) async fn has_any(&self, prefix: &[u8]) -> Result<bool, Status> {
+        let mut next: Option<String> = None;
+        for _ in 0..EMPTY_PAGES_MAX {
+            let after = next.as_deref().map(str::as_bytes);
+            let draft = self.client.storage.place.list(prefix, Scope::First, after);
+            let answer = self.succeed(Question::new(draft)).await?;
+            let page = list_page(&answer.body).ok_or(Status::BAD_GATEWAY)?;
+            if !page.entries.is_empty() || page.next.is_none() {
+                return Ok(!page.entries.is_empty());
+            }
+            next = page.next;
+        }
+        Err(self.endless("a listing"))
+    }
+
     /// Writes a small object of our own.
     pub(super) async fn put(&self, key: &[u8], body: Vec<u8>) -> Result<(), Status> {
-        let draft = self.client.storage.place.object("PUT", key, &[]);
+        let draft = self.client.storage.place.put(key, b"");
         let question = Question { body: Some(body.into()), ..Question::new(draft) };
         self.succeed(question).await.map(drop)
     }
 
     /// Removes an object; whether there was one is not known.
     pub(super) async fn delete(&self, key: &[u8]) -> Result<(), Status> {
-        let question = Question::new(self.client.storage.place.object("DELETE", key, &[]));
-        self.succeed(question).await.map(drop)?;
+        let question = Question::new(self.client.storage.place.object("DELETE", key));
+        match self.succeed(question).await {
+            // Some stores say that there is none.
+            Ok(_) | Err(Status::NOT_FOUND) => {}
+            Err(status) => return Err(status),
+        }
         self.forget(key).await;
         Ok(())
     }
@@ -164,7 +196,7 @@ impl Work {
     /// The object has changed: what is kept of it is no longer given.
     pub(super) async fn forget(&self, key: &[u8]) {
         let sender = &self.client.sender;
-        if let Some(purge) = sender.forget(&self.client.cache_key(key)) {
+        if let Some(purge) = sender.forget(&self.client.storage.place.cache_key(key)) {
             // A cache that cannot be purged has been reported, and its entry becomes stale in time.
             let _ = purge.await;
         }

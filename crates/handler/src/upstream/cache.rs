@@ -17,7 +17,7 @@ use sekisho_http::{Fields, Known, Method};
 use sekisho_upstream::cache::Key;
 
 use super::Call;
-use super::own::CacheQuery;
+use super::own::{CacheQuery, Sign};
 use super::plan::{Plan, Source};
 use folder::Asked;
 pub use folder::{Cache, Caches};
@@ -38,6 +38,8 @@ pub(super) struct Question {
     is_bypassed: bool,
     /// The range that is asked for, where it is not to be cut of a whole answer.
     far: Option<Rc<Fields>>,
+    /// What signs a request of our own when a server is asked: validators of what is kept may be signed, too.
+    signer: Option<Rc<dyn Sign>>,
 }
 
 impl Question {
@@ -51,6 +53,7 @@ impl Question {
             rules: Rc::clone(&self.rules),
             is_bypassed: self.is_bypassed,
             far: self.far.clone(),
+            signer: self.signer.clone(),
         }
     }
 }
@@ -139,6 +142,7 @@ pub(super) fn question(
         rules: Rc::new(rules),
         is_bypassed: says(&caching.bypass),
         far: is_far.then(|| Rc::new(far)),
+        signer: None,
     })
 }
 
@@ -147,6 +151,7 @@ pub(super) fn own_question(
     cache: Arc<Cache>,
     caching: Arc<Caching>,
     query: &CacheQuery,
+    signer: Rc<dyn Sign>,
 ) -> Question {
     let rules = Rules {
         method: if query.is_head { Method::Head } else { Method::Get },
@@ -162,6 +167,7 @@ pub(super) fn own_question(
         rules: Rc::new(rules),
         is_bypassed: false,
         far: None,
+        signer: Some(signer),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Requests of our own to a group: not a client's request that is passed on, but one that a handler needs, such as those
 //! to object storage. They are upstream requests like any other: the same task, deadlines, tries, connections and caches.
 
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,11 +29,26 @@ use crate::task::Task;
 pub(crate) struct OwnRequest {
     pub(crate) method: Method,
     pub(crate) target: Vec<u8>,
-    /// All fields but those of framing.
+    /// All fields but those of framing and the signature.
     pub(crate) fields: Fields,
     pub(crate) body: Option<Arc<Vec<u8>>>,
     /// Whether it may be sent again when it may have been done, as its method allows it.
     pub(crate) is_repeatable: bool,
+    pub(crate) signer: Rc<dyn Sign>,
+}
+
+/// Proves that a request is ours, when all of its fields are known.
+pub(crate) trait Sign: fmt::Debug {
+    /// Adds what proves it.
+    fn sign(&self, fields: &mut Fields);
+}
+
+/// So much of a target as may be shown: a shared access signature is as good as a key.
+pub(super) fn before_signature(target: &[u8]) -> &[u8] {
+    let starts =
+        |at: &usize| matches!(target[*at], b'?' | b'&') && target[at + 1..].starts_with(b"sig=");
+    let end = (0..target.len()).find(starts).unwrap_or(target.len());
+    &target[..end]
 }
 
 /// How an answer is looked for in a cache.
@@ -109,7 +125,9 @@ impl Sender {
 
     /// Begins to ask.
     pub(crate) fn send(&self, request: &OwnRequest, now: Moment) -> Box<dyn Task> {
-        Box::new(self.task(request, now))
+        let mut task = self.task(request, now);
+        request.signer.sign(task.pairs_mut());
+        Box::new(task)
     }
 
     /// The same; the answer may come from the cache, and is kept there. It must be a GET: an answer without a body could
@@ -129,8 +147,9 @@ impl Sender {
             status: None,
             is_head: query.is_head,
         };
-        let question =
-            cache::own_question(Arc::clone(cache), Arc::clone(&self.pass.forward.caching), query);
+        let caching = Arc::clone(&self.pass.forward.caching);
+        let signer = Rc::clone(&request.signer);
+        let question = cache::own_question(Arc::clone(cache), caching, query, signer);
         let mut task = self.task(request, now);
         task.set_head_only(query.is_head);
         Box::new(CachedTask::new(question, Rc::clone(&self.context), view, task))
@@ -178,5 +197,22 @@ impl Sender {
             has_body_ended: true,
             keeping: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_in_a_target_is_not_shown() {
+        for (target, shown) in [
+            ("/a?sv=1&sig=x&se=2", "/a?sv=1"),
+            ("/a?sig=x", "/a"),
+            ("/sig=a?b=sig=", "/sig=a?b=sig="),
+            ("/", "/"),
+        ] {
+            assert_eq!(before_signature(target.as_bytes()), shown.as_bytes(), "{target}");
+        }
     }
 }

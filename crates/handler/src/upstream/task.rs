@@ -28,6 +28,7 @@ use super::cache::{Instead, Keeping};
 use super::dns::NoAddress;
 use super::exchange::{Exchange, Happened};
 use super::group::Group;
+use super::own::before_signature;
 use super::plan::Plan;
 use super::pool::Pools;
 use super::resolve::Known;
@@ -215,11 +216,16 @@ impl UpstreamTask {
     fn report(&self, level: Level, peer: Option<usize>, what: fmt::Arguments<'_>) {
         let Parts { group, pass, plan, context, .. } = &self.parts;
         let name = peer.and_then(|peer| group.addresses.get(peer)).map_or(&group.name, |it| &it.1);
+        let target = match pass.storage {
+            Some(_) => before_signature(&plan.target),
+            None => &plan.target,
+        };
+        let target = target.escape_ascii().to_string();
         let (scheme, target) = match pass.family {
-            Family::Proxy if plan.is_tls => ("https", plan.target.escape_ascii().to_string()),
-            Family::Proxy => ("http", plan.target.escape_ascii().to_string()),
-            Family::Grpc if plan.is_tls => ("grpcs", plan.target.escape_ascii().to_string()),
-            Family::Grpc => ("grpc", plan.target.escape_ascii().to_string()),
+            Family::Proxy if plan.is_tls => ("https", target),
+            Family::Proxy => ("http", target),
+            Family::Grpc if plan.is_tls => ("grpcs", target),
+            Family::Grpc => ("grpc", target),
             family => (family.name(), String::new()),
         };
         context.report(level, format_args!("{what}, upstream: \"{scheme}://{name}{target}\""));

@@ -9,10 +9,10 @@ use sekisho_testkit::{Server, Tree};
 use crate::common::{BINARY, http};
 
 /// What was asked: the number of the connection, the method and the target.
-type Asked = Arc<Mutex<Vec<String>>>;
+pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
 
 /// A store that answers by `answer`, which gets the method, the target and the head; without an answer it hangs up.
-fn odd_store(answer: fn(&str, &str, &str) -> Option<String>) -> (u16, Asked) {
+pub(crate) fn odd_store(answer: fn(&str, &str, &str) -> Option<String>) -> (u16, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its address").port();
     let asked = Asked::default();
@@ -65,7 +65,7 @@ fn server(port: u16) -> Server {
     Server::start_in(Tree::new(), BINARY, &config)
 }
 
-fn asked(asked: &Asked, method: &str) -> Vec<String> {
+pub(crate) fn asked(asked: &Asked, method: &str) -> Vec<String> {
     let all = asked.lock().unwrap_or_else(PoisonError::into_inner);
     all.iter().filter(|line| line.contains(method)).cloned().collect()
 }
@@ -118,4 +118,40 @@ fn what_must_not_be_done_twice_is_asked_once() {
     assert_eq!(stored.len(), 1, "{stored:?}");
     // By a connection that was kept: another one would not be tried again in any case.
     assert_eq!(looked[0].split(' ').next(), stored[0].split(' ').next(), "{looked:?} {stored:?}");
+}
+#[expect(clippy::unnecessary_wraps, reason = "the shape of every odd store")]
+fn has_empty_pages(_: &str, target: &str, _: &str) -> Option<String> {
+    let entry = "<Blob><Name>pre/d/x</Name><Properties><Content-Length>1</Content-Length></Properties></Blob>";
+    let (blobs, next) = match target {
+        _ if target.contains("marker=2") && target.contains("pre%2fd") => (entry, ""),
+        _ if target.contains("marker=2") => ("", ""),
+        _ if target.contains("marker=1") => ("", "2"),
+        _ => ("", "1"),
+    };
+    Some(with_body(&format!(
+        "<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker>{next}</NextMarker></EnumerationResults>"
+    )))
+}
+
+/// Azure may give a page without a key that leads to another one.
+#[test]
+fn a_folder_is_found_behind_pages_without_keys() {
+    let (port, seen) = odd_store(has_empty_pages);
+    let server = Server::start(
+        BINARY,
+        &http(&format!(
+            "storage s {{ url az://bucket/pre; endpoint http://127.0.0.1:{port}; }}
+             server {{ listen 127.0.0.1:{{port}}; root storage:s; index none; dav_methods MKCOL;
+                 location /tried/ {{ rewrite ^/tried(/.*) $1 break; try_files $uri/ =410; }} }}"
+        )),
+    );
+    for (method, target, status) in [
+        ("GET", "/tried/d", 200),
+        ("GET", "/tried/e", 410),
+        ("MKCOL", "/d/", 405),
+        ("MKCOL", "/e/", 201),
+    ] {
+        let response = server.connect().request(method, target, "");
+        assert_eq!(response.status, status, "{method} {target}: {:?}", asked(&seen, ""));
+    }
 }

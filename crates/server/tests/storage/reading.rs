@@ -7,20 +7,24 @@ use std::time::Duration;
 use sekisho_testkit::{Server, Signal, Stopwatch, Tree, eventually, run};
 
 use crate::common::{BINARY, LONG, http};
-use crate::store::Store;
+use crate::store::{Kind, Store};
 
-fn filled() -> Option<Store> {
-    let mut store = Store::start()?;
+for_each_store! {
+    objects_are_given_with_ranges_and_the_validators_of_the_store,
+    folders_have_index_files_and_try_files_looks_into_the_store,
+    a_cache_answers_without_the_store_and_asks_whether_an_object_has_changed,
+    a_store_that_fails_is_told_to_clients_by_its_cause,
+}
+
+fn fill(store: &mut Store) {
     store.put("pre/a.txt", "hello world");
     store.put("pre/d/index.html", "<h1>index</h1>");
     store.put("pre/e/x y+\u{fc}.txt", "odd");
     store.put("secret.txt", "outside the prefix");
-    Some(store)
 }
 
-#[test]
-fn objects_are_given_with_ranges_and_the_validators_of_the_store() {
-    let Some(store) = filled() else { return };
+fn objects_are_given_with_ranges_and_the_validators_of_the_store(mut store: Store) {
+    fill(&mut store);
     let block = store.block("s", "");
     let server = store.serve(&format!(
         "{block} gzip on; gzip_types text/plain; gzip_min_length 1;
@@ -65,6 +69,8 @@ fn objects_are_given_with_ranges_and_the_validators_of_the_store() {
         let response = server.connect().request("GET", "/a.txt", fields);
         assert_eq!(response.status, status, "{fields}");
         assert!(!response.text().contains("<Error>"), "no page of the store is shown");
+        let range = response.field("content-range");
+        assert_eq!(range, (status == 416).then_some("bytes */11"), "{fields}");
     }
     for target in ["/nothing", "/../secret.txt", "/%2e%2e/secret.txt", "/.sekisho-x"] {
         let response = server.connect().get(target);
@@ -76,9 +82,8 @@ fn objects_are_given_with_ranges_and_the_validators_of_the_store() {
     assert!(!log.contains(&store.secret) && !log.contains("Signature="), "{log}");
 }
 
-#[test]
-fn folders_have_index_files_and_try_files_looks_into_the_store() {
-    let Some(store) = filled() else { return };
+fn folders_have_index_files_and_try_files_looks_into_the_store(mut store: Store) {
+    fill(&mut store);
     let block = store.block("s", "");
     let server = store.serve(&format!(
         "{block} server {{ listen 127.0.0.1:{{port}}; root storage:s;
@@ -109,9 +114,8 @@ fn folders_have_index_files_and_try_files_looks_into_the_store() {
     assert!(moved.field("location").is_some_and(|it| it.ends_with("/d/")));
 }
 
-#[test]
-fn a_cache_answers_without_the_store_and_asks_whether_an_object_has_changed() {
-    let Some(mut store) = filled() else { return };
+fn a_cache_answers_without_the_store_and_asks_whether_an_object_has_changed(mut store: Store) {
+    fill(&mut store);
     let block = store.block("s", "cache one 1s;") + &store.block("long", "cache one 1h;");
     let server = store.serve(&format!(
         "proxy_cache_path {{dir}}/cache keys_zone=one:1m; {block}
@@ -139,21 +143,21 @@ fn a_cache_answers_without_the_store_and_asks_whether_an_object_has_changed() {
     store.signal(Signal::CONT);
 }
 
-#[test]
-fn a_store_that_fails_is_told_to_clients_by_its_cause() {
-    let Some(mut store) = filled() else { return };
+fn a_store_that_fails_is_told_to_clients_by_its_cause(mut store: Store) {
+    fill(&mut store);
     let fast = store.block("fast", "").replace("timeout 5s", "timeout 1s");
     let wrong = store.block("wrong", "").replace("{dir}/keys", "{dir}/wrong");
-    let gone = store.block("gone", "").replace("s3://bucket/pre/", "s3://other-bucket");
+    let gone = store.block("gone", "").replace("://bucket/pre/", "://other-bucket");
     let tree = store.tree();
     let access = store.access();
-    tree.file(
-        "wrong",
-        format!("aws_access_key_id = {access}\naws_secret_access_key = TOPSECRET\n"),
-    );
+    tree.file("wrong", store.keys_file("TOPSECRET123"));
+    let cached = wrong.replace("storage wrong {", "storage cached { cache one 1m;");
     let config = http(&format!(
-        "{fast} {wrong} {gone} server {{ listen 127.0.0.1:{{port}}; root storage:fast;
-             location /wrong {{ root storage:wrong; }} location /gone {{ root storage:gone; }} }}"
+        "proxy_cache_path {{dir}}/cache keys_zone=one:1m; {fast} {wrong} {cached} {gone}
+         server {{ listen 127.0.0.1:{{port}}; root storage:fast; index index.html; autoindex on;
+             dav_methods PUT DELETE MKCOL COPY;
+             location /wrong {{ root storage:wrong; }} location /cached {{ root storage:cached; }}
+             location /gone {{ root storage:gone; }} }}"
     ));
     let server = Server::start_in(tree, BINARY, &config);
     assert_eq!(server.connect().get("/a.txt").status, 200);
@@ -161,6 +165,30 @@ fn a_store_that_fails_is_told_to_clients_by_its_cause() {
     assert_eq!(wrong.status, 502);
     assert!(!wrong.text().contains(access.as_str()));
     assert_eq!(server.connect().get("/gone").status, 502, "the bucket is not there");
+    for place in ["wrong", "cached", "gone"] {
+        for (method, name) in [
+            ("HEAD", "x"),
+            ("PUT", "x"),
+            ("DELETE", "x"),
+            ("COPY", "x"),
+            ("MKCOL", "d/"),
+            ("GET", "d/"),
+            ("HEAD", "d/"),
+        ] {
+            let fields = format!("Content-Length: 0\r\nDestination: /{place}/y\r\n");
+            let log = server.log("error.log").len();
+            let answer = server.connect().request(method, &format!("/{place}/{name}"), &fields);
+            let said = server.log("error.log").split_off(log);
+            assert_eq!(answer.status, 502, "{method} /{place}/{name}: {said}");
+            let code = match (store.kind, place) {
+                (Kind::S3, "gone") => "404 NoSuchBucket",
+                (Kind::Azure, "gone") => "404 ContainerNotFound",
+                (Kind::S3, _) => "403 SignatureDoesNotMatch",
+                (Kind::Azure, _) => "403 AuthorizationFailure",
+            };
+            assert!(said.contains(code), "{method} /{place}/{name}: {said}");
+        }
+    }
     // It does not answer.
     store.signal(Signal::STOP);
     let watch = Stopwatch::start();
@@ -169,19 +197,22 @@ fn a_store_that_fails_is_told_to_clients_by_its_cause() {
     store.signal(Signal::CONT);
     assert_eq!(server.connect().get("/a.txt").status, 200);
     // It is away, and comes back at the same place.
-    let port = store.port;
+    let (kind, port) = (store.kind, store.port);
     store.put("pre/a.txt", "before");
     drop(store);
     assert_eq!(server.connect().get("/a.txt").status, 502);
     let log = server.log("error.log");
-    assert!(
-        log.contains("storage \"gone\" refused GET /other-bucket/gone: 404 NoSuchBucket"),
-        "{log}"
-    );
-    assert!(log.contains("403 SignatureDoesNotMatch"), "{log}");
+    let (gone, wrong) = match kind {
+        Kind::S3 => ("/other-bucket/gone: 404 NoSuchBucket", "403 SignatureDoesNotMatch"),
+        Kind::Azure => {
+            ("/sekishotest/other-bucket/gone: 404 ContainerNotFound", "403 AuthorizationFailure")
+        }
+    };
+    assert!(log.contains(&format!("storage \"gone\" refused GET {gone}")), "{log}");
+    assert!(log.contains(wrong), "{log}");
     assert!(log.contains("Connection refused") && log.contains("timed out"), "{log}");
     assert!(!log.contains("TOPSECRET") && !log.contains("Signature="), "{log}");
-    let Some(mut store) = Store::start_at(port) else { return };
+    let Some(mut store) = Store::start_at(kind, port) else { return };
     store.put("pre/a.txt", "after");
     assert_eq!(server.connect().get("/a.txt").text(), "after");
 }

@@ -1,6 +1,7 @@
-//! The S3 server: started, asked from outside, paused, ended and started again.
+//! The servers: started, asked from outside, paused, ended and started again.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 
@@ -9,8 +10,16 @@ use sekisho_testkit::{Server, Signal, Tree, have, run};
 
 use crate::common::{BINARY, LONG, http};
 
+/// Which server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    S3,
+    Azure,
+}
+
 /// A store; its objects go with it.
 pub(crate) struct Store {
+    pub(crate) kind: Kind,
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -19,14 +28,37 @@ pub(crate) struct Store {
     access: String,
 }
 
-/// The interpreter that has the server; `None` where it cannot be had.
+static INSTALL: Mutex<()> = Mutex::new(());
+
+/// The folder with the server of Azure; `None` where it cannot be had.
+fn azurite() -> Option<String> {
+    let _turn = INSTALL.lock();
+    let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/azurite").to_owned();
+    let is_there =
+        || Path::new(&folder).join("node_modules/azurite/dist/src/blob/main.js").exists();
+    if !is_there() {
+        if !have("node") || !have("npm") {
+            println!("skipped: there is no node, or no npm");
+            return None;
+        }
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let args = ["install", "--prefix", &folder, "--omit=dev", "--no-audit", "--no-fund"];
+        let npm = run("npm", &[&args[..], &["azurite@3"]].concat(), 10 * LONG);
+        if !is_there() {
+            println!("skipped: Azurite cannot be installed: {}", npm.stderr);
+            return None;
+        }
+    }
+    Some(folder)
+}
+
+/// The interpreter that has the server of S3; `None` where it cannot be had.
 pub(crate) fn python() -> Option<String> {
-    static INSTALL: Mutex<()> = Mutex::new(());
     let _turn = INSTALL.lock();
     let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/moto");
     let python = format!("{folder}/bin/python");
     let is_there = || {
-        std::path::Path::new(&python).exists()
+        Path::new(&python).exists()
             && run(&python, &["-c", "import moto.server, boto3"], LONG).code() == 0
     };
     if !is_there() {
@@ -47,15 +79,26 @@ pub(crate) fn python() -> Option<String> {
 
 impl Store {
     /// `None` where there is no such server.
-    pub(crate) fn start() -> Option<Self> {
-        Self::start_at(0)
+    pub(crate) fn start(kind: Kind) -> Option<Self> {
+        Self::start_at(kind, 0)
     }
 
-    pub(crate) fn start_at(port: u16) -> Option<Self> {
-        let python = python()?;
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/storage/store.py");
-        let mut child = Command::new(python)
-            .args([script, &port.to_string()])
+    pub(crate) fn start_at(kind: Kind, port: u16) -> Option<Self> {
+        let mut command = match kind {
+            Kind::S3 => {
+                let mut command = Command::new(python()?);
+                command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/storage/store.py"));
+                command
+            }
+            Kind::Azure => {
+                let mut command = Command::new("node");
+                command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/storage/azure.js"));
+                command.arg(azurite()?);
+                command
+            }
+        };
+        let mut child = command
+            .arg(port.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -63,8 +106,15 @@ impl Store {
             .expect("the store starts");
         let input = child.stdin.take().expect("a pipe");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut store =
-            Self { child, input, output, port: 0, secret: String::new(), access: String::new() };
+        let mut store = Self {
+            kind,
+            child,
+            input,
+            output,
+            port: 0,
+            secret: String::new(),
+            access: String::new(),
+        };
         let hello = store.line();
         store.port = field(&hello, "port").parse().expect("a port");
         field(&hello, "access").clone_into(&mut store.access);
@@ -99,6 +149,12 @@ impl Store {
         self.ask("{\"do\": \"keys\"}")
     }
 
+    /// Whether nothing is left of uploads that were not completed. Azure removes blocks by itself, after a week.
+    #[track_caller]
+    pub(crate) fn has_no_uploads(&mut self) -> bool {
+        self.kind == Kind::Azure || self.ask("{\"do\": \"uploads\"}") == "[]"
+    }
+
     pub(crate) fn access(&self) -> String {
         self.access.clone()
     }
@@ -110,19 +166,32 @@ impl Store {
 
     /// The lines of a `storage` with this name.
     pub(crate) fn block(&self, name: &str, more: &str) -> String {
-        let port = self.port;
-        format!(
-            "storage {name} {{ url s3://bucket/pre/; endpoint http://127.0.0.1:{port}; credentials {{dir}}/keys; timeout 5s; {more} }}\n"
-        )
+        let (port, account) = (self.port, &self.access);
+        let place = match self.kind {
+            Kind::S3 => format!("url s3://bucket/pre/; endpoint http://127.0.0.1:{port};"),
+            Kind::Azure => {
+                format!("url az://bucket/pre/; endpoint http://127.0.0.1:{port}/{account};")
+            }
+        };
+        format!("storage {name} {{ {place} credentials {{dir}}/keys; timeout 5s; {more} }}\n")
     }
 
     /// A folder with its keys in it.
     pub(crate) fn tree(&self) -> Tree {
         let tree = Tree::new();
-        let (access, secret) = (&self.access, &self.secret);
-        let keys = format!("aws_access_key_id = {access}\naws_secret_access_key = {secret}\n");
-        tree.file("keys", keys);
+        tree.file("keys", self.keys_file(&self.secret));
         tree
+    }
+
+    /// A file of keys with this secret.
+    pub(crate) fn keys_file(&self, secret: &str) -> String {
+        let access = &self.access;
+        match self.kind {
+            Kind::S3 => format!("aws_access_key_id = {access}\naws_secret_access_key = {secret}\n"),
+            Kind::Azure => {
+                format!("azure_storage_account = {access}\nazure_storage_key = {secret}\n")
+            }
+        }
     }
 
     /// A server with this in its `http` block.

@@ -5,6 +5,14 @@ use sekisho_testkit::{Client, Response, Server};
 use crate::common::pattern;
 use crate::store::Store;
 
+for_each_store! {
+    posted_files_and_forms_are_stored_as_a_whole,
+    an_upload_is_resumed_by_any_server_and_its_parts_are_parts,
+    an_upload_with_large_parts_is_resumed,
+    folders_are_made_copied_and_moved,
+    a_folder_is_listed_page_by_page,
+}
+
 const MIB: usize = 1 << 20;
 
 fn server(store: &Store) -> Server {
@@ -20,9 +28,7 @@ fn server(store: &Store) -> Server {
     ))
 }
 
-#[test]
-fn posted_files_and_forms_are_stored_as_a_whole() {
-    let Some(mut store) = Store::start() else { return };
+fn posted_files_and_forms_are_stored_as_a_whole(mut store: Store) {
     let server = server(&store);
     let post =
         |fields: &str, body: &[u8]| server.connect().request_with_body("POST", "/up", fields, body);
@@ -53,9 +59,7 @@ fn posted_files_and_forms_are_stored_as_a_whole() {
     // A form that is cut leaves nothing.
     assert_eq!(post(kind, &form("")).status, 400);
     assert_eq!(store.keys(), before);
-    sekisho_testkit::eventually("nothing is left", crate::common::LONG, || {
-        store.ask("{\"do\": \"uploads\"}") == "[]"
-    });
+    sekisho_testkit::eventually("nothing is left", crate::common::LONG, || store.has_no_uploads());
 }
 
 fn tus(client: &mut Client, method: &str, target: &str, fields: &str, body: &[u8]) -> Response {
@@ -63,10 +67,8 @@ fn tus(client: &mut Client, method: &str, target: &str, fields: &str, body: &[u8
     client.request_with_body(method, target, &fields, body)
 }
 
-#[test]
-fn an_upload_is_resumed_by_any_server_and_its_parts_are_parts() {
+fn an_upload_is_resumed_by_any_server_and_its_parts_are_parts(mut store: Store) {
     const PIECE: &str = "Content-Type: application/offset+octet-stream\r\n";
-    let Some(mut store) = Store::start() else { return };
     let first = server(&store);
     let second = server(&store);
     let whole = pattern(13 * MIB + 5);
@@ -129,10 +131,8 @@ fn an_upload_is_resumed_by_any_server_and_its_parts_are_parts() {
 }
 
 /// The beginning of a part may be longer than any other answer that is read as a whole.
-#[test]
-fn an_upload_with_large_parts_is_resumed() {
+fn an_upload_with_large_parts_is_resumed(mut store: Store) {
     const PIECE: &str = "Content-Type: application/offset+octet-stream\r\n";
-    let Some(mut store) = Store::start() else { return };
     let block = store.block("s", "part_size 16m; abandoned off;");
     let server = store.serve(&format!(
         "{block} server {{ listen 127.0.0.1:{{port}}; root storage:s; client_max_body_size 1g;
@@ -165,9 +165,7 @@ fn an_upload_with_large_parts_is_resumed() {
     assert_eq!(store.ask("{\"do\": \"uploads\"}"), "[]");
 }
 
-#[test]
-fn folders_are_made_copied_and_moved() {
-    let Some(mut store) = Store::start() else { return };
+fn folders_are_made_copied_and_moved(mut store: Store) {
     let server = server(&store);
     store.put("pre/d/a.txt", "a");
     store.put("pre/d/e/b.txt", "b");
@@ -211,9 +209,7 @@ fn folders_are_made_copied_and_moved() {
     assert_eq!(server.connect().get("/moved.txt").text(), "a");
 }
 
-#[test]
-fn a_folder_is_listed_page_by_page() {
-    let Some(mut store) = Store::start() else { return };
+fn a_folder_is_listed_page_by_page(mut store: Store) {
     let server = server(&store);
     store.put("pre/list/a&b.txt", "12345");
     store.put("pre/list/.hidden", "x");

@@ -138,6 +138,9 @@ impl CachedTask {
             if let Some(far) = far {
                 task.pairs_mut().extend_from(&far);
             }
+            if let Some(signer) = &self.question.signer {
+                signer.sign(task.pairs_mut());
+            }
             task.keep_by(keeping);
         }
         self.state = State::Asking;
