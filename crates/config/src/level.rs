@@ -681,7 +681,8 @@ impl Level {
             Arc::new(Pass { family, to, location: location.into(), forward, storage: None })
         });
         if let (None, Some(storage)) = (&settings.pass, &self.storage) {
-            settings.pass = Some(Arc::new(Pass::to_storage(storage)));
+            let caching = &self.forwards[Family::Proxy as usize].caching;
+            settings.pass = Some(Arc::new(Pass::to_storage(storage).cached_as(caching)));
         }
         settings.stream =
             (self.context == Context::StreamServer).then(|| Arc::new(self.stream.clone()));

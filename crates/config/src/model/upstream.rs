@@ -178,6 +178,23 @@ impl Pass {
             storage: Some(Arc::clone(storage)),
         }
     }
+
+    /// The same, with what a location says of stale answers and of waiting for others, where answers are kept.
+    #[must_use]
+    pub fn cached_as(mut self, said: &Caching) -> Self {
+        if self.forward.caching.cache.is_some() {
+            let caching = Caching {
+                use_stale: said.use_stale,
+                background_update: said.background_update,
+                lock_timeout: said.lock_timeout,
+                lock_age: said.lock_age,
+                ..(*self.forward.caching).clone()
+            };
+            self.forward =
+                Arc::new(Forward { caching: Arc::new(caching), ..(*self.forward).clone() });
+        }
+        self
+    }
 }
 
 /// Where requests are passed to.

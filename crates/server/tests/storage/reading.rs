@@ -13,6 +13,7 @@ for_each_store! {
     objects_are_given_with_ranges_and_the_validators_of_the_store,
     folders_have_index_files_and_try_files_looks_into_the_store,
     a_cache_answers_without_the_store_and_asks_whether_an_object_has_changed,
+    what_is_stale_is_given_where_the_location_says_so,
     a_store_that_fails_is_told_to_clients_by_its_cause,
 }
 
@@ -141,6 +142,43 @@ fn a_cache_answers_without_the_store_and_asks_whether_an_object_has_changed(mut 
     store.signal(Signal::STOP);
     assert_eq!(cached("/d/index.html", "").2, "HIT");
     store.signal(Signal::CONT);
+}
+
+fn what_is_stale_is_given_where_the_location_says_so(mut store: Store) {
+    for name in ["stale", "beside", "plain"] {
+        store.put(&format!("pre/{name}/index.html"), name);
+    }
+    let block = store.block("s", "cache one 1s;").replace("timeout 5s", "timeout 1s");
+    let server = store.serve(&format!(
+        "proxy_cache_path {{dir}}/cache keys_zone=one:1m; {block}
+         server {{ listen 127.0.0.1:{{port}}; root storage:s; add_header X-Cache $upstream_cache_status always;
+             proxy_cache_use_stale error timeout;
+             location /beside/ {{ proxy_cache_use_stale updating; proxy_cache_background_update on; }}
+             location /plain/ {{ proxy_cache_use_stale off; }} }}"
+    ));
+    let cached = |target: &str| {
+        let response = server.connect().get(target);
+        let cache = response.field("x-cache").unwrap_or_default().to_owned();
+        (response.status, response.text(), cache)
+    };
+    let stale = |name: &str| (200, name.to_owned(), "STALE".to_owned());
+    let targets = ["/stale/index.html", "/stale/", "/beside/index.html", "/plain/index.html"];
+    for target in targets {
+        assert_eq!(cached(target).0, 200, "{}", server.log("error.log"));
+    }
+    // It does not answer.
+    store.signal(Signal::STOP);
+    eventually("updated beside", LONG, || cached("/beside/index.html") == stale("beside"));
+    store.signal(Signal::CONT);
+    store.put("pre/beside/index.html", "new");
+    eventually("the new object", LONG, || cached("/beside/index.html").1 == "new");
+    store.signal(Signal::STOP);
+    eventually("stale", LONG, || cached("/stale/index.html") == stale("stale"));
+    // It is away.
+    drop(store);
+    eventually("stale", LONG, || cached("/stale/index.html") == stale("stale"));
+    eventually("stale", LONG, || cached("/stale/") == stale("stale"));
+    eventually("an error", LONG, || cached("/plain/index.html").0 == 502);
 }
 
 fn a_store_that_fails_is_told_to_clients_by_its_cause(mut store: Store) {
