@@ -109,19 +109,33 @@ fn is_weak_match(tag: Tag<'_>, ours: Option<&[u8]>) -> bool {
 /// Whether a tag in the list, which may be spread over several fields, has the property. A list that is
 /// broken is read as far as it is whole.
 fn any_tag<'a>(head: &'a Head, known: Known, mut holds: impl FnMut(Tag<'a>) -> bool) -> bool {
-    head.all_known(known).any(|list| {
-        if list == b"*" {
-            return holds(Tag::Any);
+    head.all_known(known).any(|list| any_of_list(list, &mut holds))
+}
+
+fn any_of_list<'a>(list: &'a [u8], mut holds: impl FnMut(Tag<'a>) -> bool) -> bool {
+    if list == b"*" {
+        return holds(Tag::Any);
+    }
+    let mut rest = list;
+    while let Some((tag, after)) = next_tag(rest) {
+        if holds(Tag::Value(tag)) {
+            return true;
         }
-        let mut rest = list;
-        while let Some((tag, after)) = next_tag(rest) {
-            if holds(Tag::Value(tag)) {
-                return true;
-            }
-            rest = after;
-        }
-        false
-    })
+        rest = after;
+    }
+    false
+}
+
+/// Whether the value of an `If-None-Match` names this entity tag, or whatever there is.
+pub fn names_tag(list: &[u8], etag: Option<&[u8]>) -> bool {
+    any_of_list(list, |tag| is_weak_match(tag, etag))
+}
+
+/// The entity tag that the value of an `If-None-Match` consists of, without its `W/`; `None` where it is `*`, or not one.
+pub fn only_tag(list: &[u8]) -> Option<&[u8]> {
+    let (tag, rest) = next_tag(list)?;
+    let is_last = rest.iter().all(|byte| matches!(byte, b' ' | b'\t' | b','));
+    is_last.then(|| tag.strip_prefix(b"W/").unwrap_or(tag))
 }
 
 /// The first entity tag of a list, and what follows it. Tags may contain commas.
@@ -154,6 +168,24 @@ mod tests {
             head.push(name.as_bytes(), value.as_bytes());
         }
         head
+    }
+
+    #[test]
+    fn a_list_is_one_tag_or_several() {
+        for (list, only, names_ours) in [
+            ("\"a\"", Some("\"a\""), true),
+            (" W/\"a\" ,", Some("\"a\""), true),
+            ("\"b\"", Some("\"b\""), false),
+            ("\"x,y\", W/\"a\"", None, true),
+            ("\"b\" \"c\"", None, false),
+            ("*", None, true),
+            ("a", None, false),
+            ("", None, false),
+        ] {
+            let list = list.as_bytes();
+            assert_eq!(only_tag(list), only.map(str::as_bytes), "{}", list.escape_ascii());
+            assert_eq!(names_tag(list, OURS.etag), names_ours, "{}", list.escape_ascii());
+        }
     }
 
     /// F1: conditionals in the order of RFC 9110 §13.2.2.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use sekisho_http::conditional::{names_tag, only_tag};
 use sekisho_http::{Fields, Known, Method, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
@@ -70,12 +71,13 @@ pub fn read(
     let has_cache = client.sender.has_cache();
     let method = if is_head && !has_cache { "HEAD" } else { "GET" };
     let mut question = Question::new(client.storage.place.object(method, &key));
-    let (mut whole, mut suffix) = (None, None);
+    let (mut whole, mut suffix, mut tags) = (None, None, None);
     if has_cache {
         let key = client.storage.place.cache_key(&key);
         question.cached = Some(CacheQuery { key, conditions, is_head });
     } else {
         whole = guard_range(&mut conditions).then(|| question.clone());
+        tags = own_tags(&mut conditions);
         suffix = client.storage.place.trim_conditions(&mut conditions).map(|bytes| {
             let plain = question.clone();
             question.draft.method = "HEAD";
@@ -88,6 +90,8 @@ pub fn read(
         ask: Ask::new(&client, question, now),
         whole,
         suffix,
+        tags,
+        is_over: false,
         media_type: fallback,
         fixed: route_state.status,
         refusing: None,
@@ -112,6 +116,23 @@ fn guard_range(conditions: &mut Fields) -> bool {
     true
 }
 
+/// Stores compare one entity tag, as it is written. It is sent in its strong form (RFC 9110 §13.1.2: they are compared
+/// weakly); everything else is returned, and judged here.
+fn own_tags(conditions: &mut Fields) -> Option<Vec<u8>> {
+    let list = conditions.get("if-none-match")?.to_vec();
+    conditions.remove("if-none-match");
+    conditions.remove("if-modified-since");
+    // Azure refuses conditions of both kinds.
+    let has_other = conditions.has("if-match") || conditions.has("if-unmodified-since");
+    match only_tag(&list).filter(|_| !has_other) {
+        Some(tag) => {
+            conditions.push("If-None-Match", tag);
+            None
+        }
+        None => Some(list),
+    }
+}
+
 /// An object on its way to a client.
 #[derive(Debug)]
 struct ReadTask {
@@ -120,6 +141,10 @@ struct ReadTask {
     whole: Option<Question>,
     /// The last bytes are wanted, and how long the object is is being asked: the question for them, and how many.
     suffix: Option<(Question, u64)>,
+    /// An `If-None-Match` that the store was not told of.
+    tags: Option<Vec<u8>>,
+    /// The client has what it asks for, and the rest of the answer is not for it.
+    is_over: bool,
     media_type: Vec<u8>,
     /// The status that an `error_page` wants.
     fixed: Option<Status>,
@@ -156,6 +181,15 @@ impl ReadTask {
         let is_shown =
             |name: &[u8]| SHOWN.iter().any(|shown| name.eq_ignore_ascii_case(shown.as_bytes()));
         out.fields.retain(|name, _| is_shown(name));
+        if let Some(tags) = &self.tags
+            && status != Status::NOT_MODIFIED
+            && names_tag(tags, out.fields.get("etag"))
+        {
+            self.is_over = true;
+            out.fields.remove("Content-Type");
+            out.fields.remove("Content-Range");
+            return Some(Progress::Head(Status::NOT_MODIFIED, None));
+        }
         let kind = out.fields.get("content-type");
         let is_unknown = kind.is_none_or(|kind| NO_TYPE.contains(&kind));
         if is_unknown && status != Status::NOT_MODIFIED {
@@ -193,6 +227,9 @@ impl Task for ReadTask {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        if self.is_over {
+            return Poll::Ready(Progress::Done);
+        }
         loop {
             let progress = ready!(self.ask.poll(cx, out, now));
             if let Some(refusing) = &mut self.refusing {

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use sekisho_http::conditional::names_tag;
 use sekisho_http::{Fields, Status, date, range};
 
 /// What is given.
@@ -32,7 +33,7 @@ pub fn select<'a>(
     let etag = kept.get("etag");
     let modified = kept.get("last-modified");
     let has_it = match asked("if-none-match") {
-        Some(list) => is_among(list, etag),
+        Some(list) => names_tag(list, etag),
         None => match (asked("if-modified-since").and_then(date::parse), modified) {
             (Some(since), Some(modified)) => date::parse(modified).is_some_and(|it| it <= since),
             _ => false,
@@ -54,15 +55,6 @@ pub fn select<'a>(
         range::Ranges::Unsatisfiable => Selection::Unsatisfiable,
         range::Ranges::Whole | range::Ranges::Many(_) => Selection::Whole,
     }
-}
-
-/// Whether a tag is in a list, by the weak comparison; `*` is any answer.
-fn is_among(list: &[u8], etag: Option<&[u8]>) -> bool {
-    let opaque = |tag: &'_ [u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
-    let Some(etag) = etag else { return list.trim_ascii() == b"*" };
-    list.split(|byte| *byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .any(|tag| tag == b"*" || opaque(tag) == opaque(etag))
 }
 
 #[cfg(test)]
