@@ -171,11 +171,15 @@ pub(super) fn resume(
     let (work, body) = (Rc::clone(&partial.folder.work), Rc::clone(&intake));
     let body_bytes = call.body_bytes.filter(|_| call.has_body);
     Ok(Operation::start(work, intake, async move {
-        speaking(match method {
+        let outcome = match method {
             Method::Head => partial.tell().await,
             Method::Delete => partial.give_up().await,
             _ => partial.append(offset.unwrap_or_default(), body_bytes, &body).await,
-        })
+        };
+        if matches!(&outcome, Err(undone) if undone.status == Status::GONE) {
+            partial.forget().await;
+        }
+        speaking(outcome)
     }))
 }
 
@@ -241,7 +245,11 @@ impl Partial {
     async fn expire_one(&self) -> Result<(), Status> {
         let mut noted = self.read_note().await?;
         if !noted.note.is_done {
-            self.came(&mut noted).await?;
+            match self.came(&mut noted).await {
+                // The store no longer has it.
+                Err(Status::GONE) => noted.touched = i64::MIN,
+                came => drop(came?),
+            }
         }
         if self.check_age(&noted).is_err() {
             self.give_up().await.map_err(|undone| undone.status)?;
@@ -377,6 +385,15 @@ impl Partial {
         }
         self.clean_up().await?;
         Ok(Done::new(Status::NO_CONTENT))
+    }
+
+    /// Its time is over, or the store has removed what had come: nothing of it is left.
+    async fn forget(&self) {
+        // Another server may have completed it meanwhile.
+        if self.read_note().await.is_ok_and(|noted| !noted.note.is_done) {
+            // What went wrong has been reported, and is tried again when uploads expire.
+            let _ = self.give_up().await;
+        }
     }
 
     /// Removes what lies beside the object.

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sekisho_config::Level;
 use sekisho_http::{Fields, Status};
@@ -12,6 +13,11 @@ use super::sweep::{self, InUse};
 use super::work::{Intake, Work, spawn};
 use super::{Client, Question};
 use crate::file_op::random;
+
+/// How long it takes until a store that could not remove an upload is asked again; every pause is twice as long as the one
+/// before. All of them take 17 minutes.
+const ABORT_PAUSE_MIN: Duration = Duration::from_secs(1);
+const ABORT_PAUSE_MAX: Duration = Duration::from_secs(512);
 
 /// On what condition an object may be written; a store that can checks it in the same step.
 #[derive(Clone, Debug, Default)]
@@ -171,11 +177,19 @@ impl Multipart {
         let place = &self.work.client.storage.place;
         let draft = place.upload_part(&self.key, &self.id, number);
         let question = Question { body: Some(body.into()), ..Question::new(draft) };
-        let answer = self.work.succeed(question).await?;
+        let answer = self.work.succeed(question).await.map_err(|status| self.lost(status))?;
         let tag = place.part_tag(&self.id, number, &answer.fields);
         self.parts.push(tag);
         self.bytes += bytes;
         Ok(())
+    }
+
+    /// An upload that is no longer there is told only to a client that goes on with it.
+    const fn lost(&self, status: Status) -> Status {
+        match status {
+            Status::GONE if !self.is_kept => Status::BAD_GATEWAY,
+            status => status,
+        }
     }
 
     /// Makes an object of the parts; returns its entity tag.
@@ -188,10 +202,11 @@ impl Multipart {
             place.complete_upload(&self.key, &self.id, &self.media_type, &self.parts);
         let mut question = Question { body: Some(body.into()), ..Question::new(draft.clone()) };
         question.is_repeatable = false;
-        let answer = guarded(&self.work, question, guard).await?;
+        let answer = guarded(&self.work, question, guard).await;
+        let answer = answer.map_err(|status| self.lost(status))?;
         let tag = place
             .completed(&answer.fields, &answer.body)
-            .map_err(|refusal| self.work.client.refused(&draft, &refusal))?;
+            .map_err(|refusal| self.lost(self.work.client.refused(&draft, &refusal)))?;
         self.is_kept = true;
         self.work.forget(&self.key).await;
         Ok(tag)
@@ -219,16 +234,28 @@ impl Drop for Multipart {
     }
 }
 
-/// Removes an upload, whatever becomes of its client. One that cannot be removed is swept later.
+/// Removes an upload, whatever becomes of its client. A store that was away is asked again later; what cannot be removed
+/// then is swept.
 async fn remove(client: Rc<Client>, key: Vec<u8>, id: String) {
     let work = Work::new(client);
-    let _ = work.alone(abort(&work, &key, &id)).await;
+    let mut pause = Duration::ZERO;
+    loop {
+        match work.alone(abort_after(pause, &work, &key, &id)).await {
+            Ok(()) | Err(Status::FORBIDDEN) => return,
+            Err(_) if pause >= ABORT_PAUSE_MAX => return,
+            Err(_) => pause = (pause * 2).max(ABORT_PAUSE_MIN),
+        }
+    }
 }
 
 /// Removes an upload.
 pub(super) async fn abort(work: &Work, key: &[u8], id: &str) -> Result<(), Status> {
+    abort_after(Duration::ZERO, work, key, id).await
+}
+
+async fn abort_after(pause: Duration, work: &Work, key: &[u8], id: &str) -> Result<(), Status> {
     let Some(draft) = work.client.storage.place.abort_upload(key, id) else { return Ok(()) };
-    let answer = work.ask(Question::new(draft.clone())).await?;
+    let answer = work.ask(Question { pause, ..Question::new(draft.clone()) }).await?;
     // One that has gone is gone.
     if answer.status.code() < 300 || answer.status == Status::NOT_FOUND {
         return Ok(());

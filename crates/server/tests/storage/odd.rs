@@ -2,11 +2,12 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sekisho_testkit::{Server, Tree};
+use sekisho_testkit::{Server, Tree, eventually};
 
-use crate::common::{BINARY, http};
+use crate::common::{BINARY, LONG, http, pattern};
 
 /// What was asked: the number of the connection, the method and the target.
 pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
@@ -60,7 +61,7 @@ fn server(port: u16) -> Server {
     let config = http(&format!(
         "storage s {{ url s3://bucket/pre/; endpoint http://127.0.0.1:{port}; credentials none; timeout 2s; abandoned off; }}
          server {{ listen 127.0.0.1:{{port}}; root storage:s; dav_methods PUT DELETE; upload_conflict refuse;
-             upload_delete_directories recursive; }}"
+             client_max_body_size 1g; upload_delete_directories recursive; }}"
     ));
     Server::start_in(Tree::new(), BINARY, &config)
 }
@@ -119,6 +120,34 @@ fn what_must_not_be_done_twice_is_asked_once() {
     // By a connection that was kept: another one would not be tried again in any case.
     assert_eq!(looked[0].split(' ').next(), stored[0].split(' ').next(), "{looked:?} {stored:?}");
 }
+
+static ABORTS: AtomicU32 = AtomicU32::new(0);
+
+#[expect(clippy::unnecessary_wraps, reason = "the shape of every odd store")]
+fn aborts_at_last(method: &str, target: &str, _: &str) -> Option<String> {
+    let status = match method {
+        "post" if target.contains("uploads=") => {
+            return Some(with_body(
+                "<InitiateMultipartUploadResult><UploadId>i</UploadId></InitiateMultipartUploadResult>",
+            ));
+        }
+        "delete" if ABORTS.fetch_add(1, Ordering::Relaxed) > 1 => "204 No Content",
+        "head" => "404 Not Found",
+        _ => "504 Gateway Timeout",
+    };
+    Some(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"))
+}
+
+#[test]
+fn an_upload_that_cannot_be_removed_at_once_is_removed_later() {
+    let (port, seen) = odd_store(aborts_at_last);
+    let server = server(port);
+    let put = server.connect().request_with_body("PUT", "/x", "", pattern(9 << 20));
+    assert_eq!(put.status, 504, "{}", server.log("error.log"));
+    eventually("it is removed", LONG, || asked(&seen, " delete ").len() == 3);
+    assert!(asked(&seen, " delete ").iter().all(|it| it.ends_with("/bucket/pre/x?uploadid=i")));
+}
+
 #[expect(clippy::unnecessary_wraps, reason = "the shape of every odd store")]
 fn has_empty_pages(_: &str, target: &str, _: &str) -> Option<String> {
     let entry = "<Blob><Name>pre/d/x</Name><Properties><Content-Length>1</Content-Length></Properties></Blob>";

@@ -87,6 +87,10 @@ def answer(command):
         for number in range(command["count"]):
             s3.put_object(Bucket="bucket", Key=f"{command['prefix']}{number:06}", Body=b"x")
         return True
+    if what == "abort":
+        for upload in s3.list_multipart_uploads(Bucket="bucket").get("Uploads", []):
+            s3.abort_multipart_upload(Bucket="bucket", Key=upload["Key"], UploadId=upload["UploadId"])
+        return True
     if what == "begin":
         return s3.create_multipart_upload(Bucket="bucket", Key=command["key"])["UploadId"]
     raise ValueError(what)

@@ -3,7 +3,7 @@
 use sekisho_testkit::{Client, Response, Server};
 
 use crate::common::pattern;
-use crate::store::Store;
+use crate::store::{Kind, Store};
 
 for_each_store! {
     posted_files_and_forms_are_stored_as_a_whole,
@@ -163,6 +163,50 @@ fn an_upload_with_large_parts_is_resumed(mut store: Store) {
     let given = server.connect().get("/in/big.bin");
     assert_eq!((given.status, given.body == whole), (200, true));
     assert_eq!(store.ask("{\"do\": \"uploads\"}"), "[]");
+}
+
+/// The rules of a bucket, or another tool, may remove uploads that are not complete.
+#[test]
+fn an_upload_that_the_store_has_removed_is_gone() {
+    const PIECE: &str = "Content-Type: application/offset+octet-stream\r\n";
+    let Some(mut store) = Store::start(Kind::S3) else { return };
+    let server = server(&store);
+    let begin = || {
+        let fields = "Tus-Resumable: 1.0.0\r\nUpload-Length: 20000000\r\nContent-Length: 0\r\n";
+        let created = server.connect().request("POST", "/up", fields);
+        assert_eq!(created.status, 201, "{}", server.log("error.log"));
+        created.field("location").expect("its address").to_owned()
+    };
+    let told = |method: &str, target: &str, offset: usize, body: &[u8]| {
+        let fields = format!("{PIECE}Upload-Offset: {offset}\r\n");
+        tus(&mut server.connect(), method, target, &fields, body).status
+    };
+    let targets = [begin(), begin(), begin(), begin()];
+    let piece = pattern(6 * MIB);
+    for target in &targets {
+        assert_eq!(told("PATCH", target, 0, &piece), 204);
+    }
+    store.ask("{\"do\": \"abort\"}");
+    let mut client = server.connect();
+    let asked = &targets[0];
+    client.send(format!("HEAD {asked} HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\n\r\n"));
+    let asked = client.read_head_response();
+    assert_eq!((asked.status, asked.field("tus-resumable")), (410, Some("1.0.0")));
+    assert_eq!(told("PATCH", &targets[1], piece.len(), b"more"), 410);
+    assert_eq!(told("DELETE", &targets[2], 0, b""), 204);
+    for target in &targets[..3] {
+        assert_eq!(told("PATCH", target, piece.len(), b"more"), 404, "nothing is known of it");
+    }
+    // Nobody asks for the last one: another server finds it among those that expire.
+    let id = targets[3].rsplit('/').next().expect("its id");
+    assert!(store.keys().contains(id));
+    let other = self::server(&store);
+    let fields = "Tus-Resumable: 1.0.0\r\nUpload-Length: 1\r\nContent-Length: 0\r\n";
+    assert_eq!(other.connect().request("POST", "/up", fields).status, 201);
+    sekisho_testkit::eventually("it is removed", crate::common::LONG, || {
+        !store.keys().contains(id)
+    });
+    assert!(server.log("error.log").contains("404 NoSuchUpload"));
 }
 
 fn folders_are_made_copied_and_moved(mut store: Store) {
