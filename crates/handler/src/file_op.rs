@@ -50,6 +50,13 @@ pub(crate) use store::{
 pub use sweep::leftovers;
 pub(crate) use temp::random;
 
+/// What PROPFIND has in common, wherever files are kept.
+pub(crate) mod dav {
+    pub(crate) use super::webdav::properties::{Known, Resource, find};
+    pub(crate) use super::webdav::propfind::Growing;
+    pub(crate) use super::webdav::{Depth, WRONG_DEPTH, XML_TYPE};
+}
+
 /// What uploads that can be resumed have in common, wherever they are kept.
 pub(crate) mod tus {
     pub(crate) use super::note::{Note, metadata};

@@ -7,6 +7,7 @@ mod change;
 mod list;
 mod look;
 mod post;
+mod propfind;
 mod read;
 mod sweep;
 mod tus;

@@ -667,7 +667,11 @@ mod tests {
                 "\"gzip_static\" is not supported with a storage root",
             ),
             ("root storage:a; random_index on;", "\"random_index\" is not supported"),
-            ("root storage:a; dav_ext_methods PROPFIND;", "\"dav_ext_methods\" is not supported"),
+            (
+                "root storage:a; dav_ext_methods PROPFIND LOCK UNLOCK;",
+                "\"dav_ext_methods\" is not supported",
+            ),
+            ("root storage:a; dav_ext_methods PROPPATCH;", "PROPFIND and OPTIONS are"),
             (
                 "root storage:a; autoindex on; autoindex_archive zip;",
                 "\"autoindex_archive\" is not supported",
@@ -684,6 +688,7 @@ mod tests {
             let said = here(&sound, location).expect_err(location);
             assert!(said.contains(expected), "{location}: {said}");
         }
+        here(&sound, "root storage:a; dav_ext_methods PROPFIND OPTIONS;").expect("sound");
         let said =
             loaded(&format!("storage a {{ {sound} }} root storage:a; server {{ listen 80; }}"));
         assert!(said.expect_err("http").contains("is for servers and locations"));

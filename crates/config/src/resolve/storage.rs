@@ -9,7 +9,8 @@ use crate::directive::Context;
 use crate::directive::storage::{Chosen, StorageParts};
 use crate::level::Level;
 use crate::model::{
-    Archives, Branch, Condition, LocationMatch, Neighbour, Part, Step, Storage, Variable,
+    Archives, Branch, Condition, ExtMethods, LocationMatch, Neighbour, Part, Step, Storage,
+    Variable,
 };
 use crate::parse::Node;
 
@@ -48,7 +49,7 @@ impl Walk<'_> {
             ("zstd_static", is_static(Coding::Zstd)),
             ("autoindex_archive", settings.listing.archives != Archives::default()),
             ("autoindex_search", settings.listing.search),
-            ("dav_ext_methods", file_ops.is_some_and(|it| !it.ext_methods.is_empty())),
+            ("dav_ext_methods", file_ops.is_some_and(|it| changes_more(it.ext_methods))),
         ];
         let name = storage.name.clone();
         for (directive, _) in refused.into_iter().filter(|(_, is_on)| *is_on) {
@@ -56,7 +57,10 @@ impl Walk<'_> {
             let message = format!(
                 "\"{directive}\" is not supported with a storage root (\"root storage:{name}\")"
             );
-            let report = crate::report::Report::error(self.scope.files, span, message);
+            let mut report = crate::report::Report::error(self.scope.files, span, message);
+            if directive == "dav_ext_methods" {
+                report.help = Some("PROPFIND and OPTIONS are".to_owned());
+            }
             self.scope.reports.push(report);
         }
     }
@@ -69,6 +73,11 @@ pub(super) fn objects(all: Vec<(String, Chosen)>) -> Vec<Arc<Storage>> {
         Chosen::Folder(_) => None,
     };
     all.into_iter().filter_map(object).collect()
+}
+
+/// A store keeps neither the properties of clients nor locks.
+const fn changes_more(methods: ExtMethods) -> bool {
+    methods.proppatch || methods.lock || methods.unlock
 }
 
 /// Whether a step asks for a file below the root, which only a store could say.

@@ -4,13 +4,13 @@
 mod dead;
 pub(super) mod lock;
 pub(super) mod locks;
-mod properties;
+pub(super) mod properties;
 pub(super) mod propfind;
 pub(super) mod proppatch;
 
 use rustix::io::Errno;
 use sekisho_config::FileOps;
-use sekisho_http::{Fields, Status};
+use sekisho_http::{Fields, Head, Status};
 use sekisho_webdav::Invalid;
 
 use super::intake::{Intake, Sink};
@@ -78,30 +78,39 @@ fn invalid(why: Invalid) -> Failure {
     }
 }
 
+/// The type of answers.
+pub(crate) const XML_TYPE: &[u8] = b"application/xml; charset=utf-8";
+
 /// An answer of XML.
 fn xml(status: Status, body: Vec<u8>) -> Answer {
-    let mut answer = Answer::new(status).field("Content-Type", b"application/xml; charset=utf-8");
+    let mut answer = Answer::new(status).field("Content-Type", XML_TYPE);
     answer.body = body;
     answer
 }
 
 /// `Depth`: 0, 1 or, also by default, infinity.
 fn depth(call: &Call<'_>) -> Result<Depth, Failure> {
-    match call.request.head.named(b"depth") {
-        Some(b"0") => Ok(Depth::Zero),
-        Some(b"1") => Ok(Depth::One),
-        None => Ok(Depth::Infinity),
-        Some(text) if text.eq_ignore_ascii_case(b"infinity") => Ok(Depth::Infinity),
-        Some(_) => Err(Failure::because(
-            Status::BAD_REQUEST,
-            "request refused: Depth is not 0, 1 or infinity",
-        )),
-    }
+    Depth::of(call.request.head).ok_or_else(|| Failure::because(Status::BAD_REQUEST, WRONG_DEPTH))
 }
 
+pub(crate) const WRONG_DEPTH: &str = "request refused: Depth is not 0, 1 or infinity";
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Depth {
+pub(crate) enum Depth {
     Zero,
     One,
     Infinity,
+}
+
+impl Depth {
+    /// `None` where it is something else.
+    pub(crate) fn of(head: &Head) -> Option<Self> {
+        match head.named(b"depth") {
+            Some(b"0") => Some(Self::Zero),
+            Some(b"1") => Some(Self::One),
+            None => Some(Self::Infinity),
+            Some(text) if text.eq_ignore_ascii_case(b"infinity") => Some(Self::Infinity),
+            Some(_) => None,
+        }
+    }
 }

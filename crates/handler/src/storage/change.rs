@@ -13,7 +13,7 @@ use sekisho_storage::{Scope, list_page, part_bytes};
 use super::ask::{PAUSE, PAUSE_MAX};
 use super::upload::{Guard, Target, store};
 use super::work::{Done, Intake, Known, Operation, Outcome, Undone, Work};
-use super::{Client, Question, post, sweep, tus};
+use super::{Client, Question, post, propfind, sweep, tus};
 use crate::cgi::HandlerContext;
 use crate::file_op::tus::is_spoken;
 use crate::file_op::{is_deep_enough, own_conditions};
@@ -28,7 +28,7 @@ const OBJECTS_MAX: usize = 100_000;
 /// How long a copy may take, unless a timeout is configured.
 const COPY_TIME_MAX: Duration = Duration::from_mins(1);
 /// How many pages of a listing are asked for: a store that has no end must not keep us for ever.
-const PAGES_MAX: usize = 1000;
+pub(super) const PAGES_MAX: usize = 1000;
 
 /// Starts a file operation in a store; an error is the status to answer with.
 pub fn operate(
@@ -50,7 +50,9 @@ pub fn operate(
         };
     }
     let client = Client::of_root(call, Rc::clone(&context))?;
-    sweep::visit(&client);
+    if !matches!(file_op, FileOp::Propfind) {
+        sweep::visit(&client);
+    }
     let refuse = |status: Status, why: &str| {
         context.report(Level::Info, format_args!("{why}"));
         Err(status)
@@ -60,12 +62,13 @@ pub fn operate(
         FileOp::Delete => delete(call, file_ops, client, &refuse),
         FileOp::Mkcol => make_folder(call, client, &refuse),
         FileOp::Copy(to) => copy(call, to, false, client, &refuse),
+        FileOp::Propfind => propfind::start(call, client, &refuse),
         FileOp::Move(to) => copy(call, to, true, client, &refuse),
         _ => refuse(Status::NOT_IMPLEMENTED, "this method is not supported in a storage"),
     }
 }
 
-type Refuse<'a> = dyn Fn(Status, &str) -> Result<Box<dyn Task>, Status> + 'a;
+pub(super) type Refuse<'a> = dyn Fn(Status, &str) -> Result<Box<dyn Task>, Status> + 'a;
 
 /// The body of a request; 503 where uploads hold as much memory as they may.
 pub(super) fn intake(call: &Call<'_>, storage: &Storage) -> Result<Rc<Intake>, Status> {

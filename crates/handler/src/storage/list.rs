@@ -45,12 +45,7 @@ struct ListTask {
 
 impl ListTask {
     fn entries(&self, page: &Page) -> Vec<Listable> {
-        let name = |key: &str| {
-            let name = key.as_bytes().strip_prefix(self.prefix.as_slice())?;
-            let name = name.strip_suffix(b"/").unwrap_or(name);
-            // An object that is called like the folder itself stands for the folder.
-            (!name.is_empty() && !name.contains(&b'/')).then(|| name.to_vec())
-        };
+        let name = |key| name_below(&self.prefix, key).map(<[u8]>::to_vec);
         let folders = page.prefixes.iter().filter_map(|prefix| {
             Some(Listable { name: name(prefix)?, is_folder: true, bytes: 0, modified: 0 })
         });
@@ -60,6 +55,13 @@ impl ListTask {
         });
         folders.chain(objects).collect()
     }
+}
+
+/// The name of an object or folder in a folder. An object that is called like the folder itself stands for the folder.
+pub(super) fn name_below<'k>(folder: &[u8], key: &'k str) -> Option<&'k [u8]> {
+    let name = key.as_bytes().strip_prefix(folder)?;
+    let name = name.strip_suffix(b"/").unwrap_or(name);
+    (!name.is_empty() && !name.contains(&b'/')).then_some(name)
 }
 
 impl Task for ListTask {

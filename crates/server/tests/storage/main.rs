@@ -29,6 +29,7 @@ macro_rules! for_each_store {
 
 mod azure;
 mod changes;
+mod dav;
 mod odd;
 mod reading;
 mod store;

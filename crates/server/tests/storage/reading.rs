@@ -209,7 +209,7 @@ fn a_store_that_fails_is_told_to_clients_by_its_cause(mut store: Store) {
     let config = http(&format!(
         "proxy_cache_path {{dir}}/cache keys_zone=one:1m; {fast} {wrong} {cached} {gone}
          server {{ listen 127.0.0.1:{{port}}; root storage:fast; index index.html; autoindex on;
-             dav_methods PUT DELETE MKCOL COPY;
+             dav_methods PUT DELETE MKCOL COPY; dav_ext_methods PROPFIND OPTIONS;
              location /wrong {{ root storage:wrong; }} location /cached {{ root storage:cached; }}
              location /gone {{ root storage:gone; }} }}"
     ));
@@ -225,6 +225,7 @@ fn a_store_that_fails_is_told_to_clients_by_its_cause(mut store: Store) {
             ("PUT", "x"),
             ("DELETE", "x"),
             ("COPY", "x"),
+            ("PROPFIND", "x"),
             ("MKCOL", "d/"),
             ("GET", "d/"),
             ("HEAD", "d/"),

@@ -1,4 +1,4 @@
-//! The properties of one file or folder: those of the protocol, made of what the file system knows, and dead ones.
+//! The properties of one file or folder: those of the protocol, made of what the file system or a store knows, and dead ones.
 
 use rustix::fs::{FileType, Stat};
 use sekisho_http::date;
@@ -9,17 +9,43 @@ use super::super::beneath;
 use super::locks;
 use crate::open_file::etag_of;
 
-/// What is known of one resource.
-pub(super) struct Resource<'a> {
+/// One resource.
+pub(crate) struct Resource<'a> {
     /// Its decoded path, which ends with a slash for a folder.
-    pub(super) path: &'a [u8],
+    pub(crate) path: &'a [u8],
     /// Its file.
-    pub(super) file: &'a [u8],
-    pub(super) stat: &'a Stat,
-    pub(super) media_type: &'a str,
-    pub(super) has_locks: bool,
+    pub(crate) file: &'a [u8],
+    pub(crate) known: Known,
+    pub(crate) media_type: &'a str,
+    pub(crate) has_locks: bool,
     /// What is free, and what is used, on its file system: only where it is asked for.
-    pub(super) quota: Option<(u64, u64)>,
+    pub(crate) quota: Option<(u64, u64)>,
+}
+
+/// What is known of one.
+#[derive(Default)]
+pub(crate) struct Known {
+    pub(crate) is_folder: bool,
+    pub(crate) bytes: u64,
+    /// In Unix seconds, as the next one.
+    pub(crate) created: Option<i64>,
+    pub(crate) modified: Option<i64>,
+    pub(crate) etag: String,
+}
+
+impl Known {
+    /// What the file system knows.
+    pub(super) fn of(stat: &Stat) -> Self {
+        let bytes = stat.st_size as u64;
+        Self {
+            is_folder: beneath::kind(stat) == FileType::Directory,
+            bytes,
+            // The time of birth is not known everywhere; what is known is not later.
+            created: Some(stat.st_mtime.min(stat.st_ctime)),
+            modified: Some(stat.st_mtime),
+            etag: etag_of(stat, bytes),
+        }
+    }
 }
 
 /// The names that the protocol has, in the order in which they are listed.
@@ -60,7 +86,7 @@ pub(super) fn wants_quota(asked: &Propfind) -> bool {
 }
 
 /// What is found of the properties that are asked for.
-pub(super) fn find(resource: &Resource<'_>, asked: &Propfind, dead: &DeadProperties) -> Found {
+pub(crate) fn find(resource: &Resource<'_>, asked: &Propfind, dead: &DeadProperties) -> Found {
     let mut found = Found::default();
     match asked {
         Propfind::Names => {
@@ -108,27 +134,25 @@ fn push_one(resource: &Resource<'_>, name: &Name, dead: &DeadProperties, found: 
 impl Resource<'_> {
     /// The value of a property of the protocol, as XML.
     fn live(&self, local: &str) -> Option<String> {
-        let stat = self.stat;
-        let is_folder = beneath::kind(stat) == FileType::Directory;
+        let Known { is_folder, bytes, created, modified, ref etag } = self.known;
         match local {
             "resourcetype" if is_folder => Some("<D:collection/>".to_owned()),
             "resourcetype" => Some(String::new()),
-            // The time of birth is not known everywhere; what is known is not later.
             "creationdate" => {
                 let mut time = Vec::new();
-                crate::listing::push_time(stat.st_mtime.min(stat.st_ctime), &mut time);
+                crate::listing::push_time(created?, &mut time);
                 String::from_utf8(time).ok()
             }
             "displayname" => {
                 let name = self.path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
                 Some(multistatus::text(&String::from_utf8_lossy(name.unwrap_or(b"/"))))
             }
-            "getcontentlength" if !is_folder => Some(stat.st_size.to_string()),
+            "getcontentlength" if !is_folder => Some(bytes.to_string()),
             "getcontenttype" if !is_folder => Some(multistatus::text(self.media_type)),
-            "getetag" if !is_folder => Some(multistatus::text(&etag_of(stat, stat.st_size as u64))),
+            "getetag" if !is_folder => Some(multistatus::text(etag)),
             "getlastmodified" => {
                 let mut time = Vec::new();
-                date::write(stat.st_mtime, &mut time);
+                date::write(modified?, &mut time);
                 String::from_utf8(time).ok()
             }
             "lockdiscovery" if self.has_locks => Some(self.locks()),

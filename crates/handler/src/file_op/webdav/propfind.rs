@@ -10,12 +10,12 @@ use sekisho_config::{FileOps, LocationId, Symlinks};
 use sekisho_http::Status;
 use sekisho_lifecycle::Share;
 use sekisho_route::Table;
-use sekisho_webdav::multistatus::{self, MultiStatus};
+use sekisho_webdav::multistatus::{self, Found, MultiStatus};
 use sekisho_webdav::{DeadProperties, Propfind};
 
 use super::super::intake::Intake;
 use super::super::{Call, Failure, Outcome, Stop, beneath};
-use super::properties::{self, Resource};
+use super::properties::{self, Known, Resource};
 use super::{Depth, dead, depth, invalid, receive, xml};
 use crate::{file_cache, memory};
 
@@ -72,7 +72,7 @@ impl Asked {
             // How deep folders lie is not for a client to make us find out (RFC 4918 §9.1).
             return Ok(xml(Status::FORBIDDEN, multistatus::error("propfind-finite-depth", &[])));
         }
-        let mut answer = Growing::new()?;
+        let mut answer = Growing::new().ok_or_else(over_budget)?;
         let quota = properties::wants_quota(&asked).then(|| quota(&opened)).flatten();
         self.push(
             &mut answer,
@@ -84,7 +84,7 @@ impl Asked {
         if is_folder && self.depth == Depth::One {
             self.push_entries(&mut answer, &asked, &opened, quota)?;
         }
-        Ok(xml(Status::MULTI_STATUS, answer.out.finish()))
+        Ok(xml(Status::MULTI_STATUS, answer.finish()))
     }
 
     fn open(&self) -> Result<(OwnedFd, Stat), Failure> {
@@ -162,9 +162,10 @@ impl Asked {
         };
         let media_type = sekisho_route::media_type_of(&self.table, self.location, path);
         let has_locks = self.has_locks;
-        let resource = Resource { path, file, stat, media_type, has_locks, quota };
-        answer.out.push(path, &properties::find(&resource, asked, &dead));
-        answer.account()
+        let known = Known::of(stat);
+        let resource = Resource { path, file, known, media_type, has_locks, quota };
+        let found = properties::find(&resource, asked, &dead);
+        if answer.push(path, &found) { Ok(()) } else { Err(over_budget()) }
     }
 }
 
@@ -182,21 +183,27 @@ fn quota(file: &OwnedFd) -> Option<(u64, u64)> {
 }
 
 /// An answer that grows within the memory that listings have.
-struct Growing {
+pub(crate) struct Growing {
     out: MultiStatus,
     share: Share,
 }
 
 impl Growing {
-    fn new() -> Result<Self, Failure> {
-        let share = memory::listings().begin(ACCOUNT_BYTES).ok_or_else(over_budget)?;
-        Ok(Self { out: MultiStatus::default(), share })
+    /// `None` if listings have reached their limit.
+    pub(crate) fn new() -> Option<Self> {
+        let share = memory::listings().begin(ACCOUNT_BYTES)?;
+        Some(Self { out: MultiStatus::default(), share })
     }
 
-    fn account(&mut self) -> Result<(), Failure> {
+    /// Whether there is memory for more.
+    pub(crate) fn push(&mut self, path: &[u8], found: &Found) -> bool {
+        self.out.push(path, found);
         let needed = self.out.len() + ACCOUNT_BYTES;
-        let is_enough = self.out.len() <= self.share.bytes() || self.share.resize(needed);
-        if is_enough { Ok(()) } else { Err(over_budget()) }
+        self.out.len() <= self.share.bytes() || self.share.resize(needed)
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.out.finish()
     }
 }
 
