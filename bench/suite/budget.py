@@ -288,7 +288,7 @@ def native(target, count):
 
 
 def native_http(target, count):
-    """Requests of the native service `http` in one session: each begins with the last frame of the one before."""
+    """Requests of the native service `http` in one session, whose client says nothing about the end of a channel."""
     def frame(kind, slot=0, word=0, payload=b""):
         return struct.pack("<IBBHI", len(payload), kind, 0, slot, word) + payload
 
@@ -300,12 +300,11 @@ def native_http(target, count):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as session:
         session.settimeout(60)
         session.connect(str(path))
-        session.sendall(frame(1, payload=b"\x08\x01"))
-        drained = b""
+        # Version 1.1, and `drains_at_end`.
+        session.sendall(frame(1, payload=b"\x08\x01\x10\x01\x88\x01\x01"))
         for number in range(count + 1):
             if number:
-                session.sendall(drained + frame(16, 0, 2, asked))
-                drained = frame(36)
+                session.sendall(frame(16, 0, 2, asked))
             # The answer to the handshake, then results.
             last, came = (17 if number else 2), b""
             while True:

@@ -113,6 +113,7 @@ class Client:
         self.part_bytes_max = 0
         """The longest part of a body that goes on."""
         self._window = 0
+        self._drains_at_end = False
         hello = (
             protobuf.field(1, 1)
             + protobuf.field(2, 1)
@@ -121,6 +122,7 @@ class Client:
             + protobuf.field(5, credential)
             + protobuf.field(6, int(admin))
             + protobuf.field(9, user)
+            + protobuf.field(17, 1)
         )
         try:
             self._send(HELLO, 0, 0, hello)
@@ -294,6 +296,7 @@ class Client:
             self.requests_max = protobuf.number(welcome, 5)
             self.minor = min(protobuf.number(welcome, 2), 1)
             self._window = protobuf.number(welcome, 6)
+            self._drains_at_end = bool(protobuf.number(welcome, 17))
             self.part_bytes_max = max(0, min(self._window - HEAD.size, self.frame_bytes_max))
             if not self.session:
                 raise Broken("a session without a number")
@@ -392,7 +395,9 @@ class Call:
         if self._acquired and not self._drained:
             self._drained = True
             self._records.clear()
-            self._client._send(DRAINED, self._slot)
+            # A server that knows what there is room for needs no word about the end.
+            if not (self._released and self._client._drains_at_end):
+                self._client._send(DRAINED, self._slot)
             self._vacate()
 
     def _vacate(self) -> None:

@@ -45,6 +45,10 @@ pub struct Options {
     /// After so long without a byte from the server it is asked whether it is there, and the server asks as well. The
     /// client must be at work all the time then: a task waits in [`Client::watch`](crate::Client::watch).
     pub keepalive: Option<Duration>,
+    /// The server is told when the last record of a channel was taken: a graceful end waits for that. Otherwise it
+    /// knows from what the client gave room for, and a call costs a message less; what has come is there even when the
+    /// session is over.
+    pub confirms_drained: bool,
     /// Shared memory, by an address `ipc:`: so long the client looks for an answer before it sleeps. It costs the caller's
     /// thread that time at the most, and saves a wakeup where the answer comes sooner.
     pub spin: Duration,
@@ -222,6 +226,7 @@ impl Core {
             keepalive_millis: options
                 .keepalive
                 .map_or(0, |every| u32::try_from(every.as_millis()).unwrap_or(u32::MAX).max(1)),
+            drains_at_end: !options.confirms_drained,
         };
         let mut scratch = Scratch::default();
         Self {

@@ -15,11 +15,10 @@ use crate::channel::{Ledger, Purse, cost};
 use crate::code::Code;
 use crate::event::{ClientEvent as Event, Scratch};
 use crate::frame::{self, Form, Head, Kind, Side};
-use crate::handshake::VERSION;
 use crate::message::{
     self, Bye, Extension, Failure, Hello, RequestOptions, SERVICE_NAME_BYTES_MAX, Shutdown, Welcome,
 };
-use crate::policy::{Agreed, CHANNEL_BYTES_MIN, Policy};
+use crate::policy::{Agreed, Policy};
 use crate::reader::{Part, Reader};
 use crate::server::Written;
 use crate::violation::Violation;
@@ -265,8 +264,12 @@ impl Client {
 
     /// The client has taken all of all channels, or wants no more.
     pub fn drained(&mut self, slot: u16, scratch: &mut Scratch, now: Moment) {
+        let is_released = self.pending(slot).is_some_and(|it| !it.state.has_open_channel());
         if self.step(slot, Fact::ChannelDrained).is_some() {
-            self.put_bare(Head::of_slot(Kind::Drained, slot), scratch, now);
+            // The server knows it from the channel's end, where that was agreed upon.
+            if !(is_released && self.agreed.drains_at_end) {
+                self.put_bare(Head::of_slot(Kind::Drained, slot), scratch, now);
+            }
             self.free_if_over(slot);
         }
     }
@@ -427,13 +430,7 @@ impl Client {
                 self.phase = Phase::Open;
                 self.handshake_at = None;
                 self.requests_max = welcome.requests_max.max(1);
-                self.agreed = Agreed {
-                    frame_bytes_max: self.agreed.frame_bytes_max.min(welcome.frame_bytes_max),
-                    channel_bytes: welcome.channel_bytes.max(CHANNEL_BYTES_MIN),
-                    minor: VERSION.common_minor(welcome.minor),
-                    keepalive: (welcome.keepalive_millis > 0)
-                        .then(|| Duration::from_millis(u64::from(welcome.keepalive_millis))),
-                };
+                self.agreed = self.agreed.welcomed(&welcome);
                 Some(Event::Welcome(welcome))
             }
             Kind::Bye => {

@@ -51,6 +51,8 @@ pub struct Greeting {
     pub channel_bytes: u32,
     /// After so long without a byte from it the client wants to be asked whether it is there; zero for never.
     pub keepalive_millis: u32,
+    /// The client takes all that it gave credit for: a channel's end needs no word from it.
+    pub drains_at_end: bool,
 }
 
 /// Bytes that are compared and never shown.
@@ -124,6 +126,7 @@ pub fn read(hello: Hello) -> Result<Greeting, Misfit> {
         frame_bytes_max: hello.frame_bytes_max,
         channel_bytes: hello.channel_bytes,
         keepalive_millis: hello.keepalive_millis,
+        drains_at_end: hello.drains_at_end,
     })
 }
 

@@ -49,6 +49,9 @@ pub struct Hello {
     /// never (1.1).
     #[prost(uint32, tag = "16")]
     pub keepalive_millis: u32,
+    /// The client takes all that it gave credit for: a channel's end needs no `DRAINED` (1.1).
+    #[prost(bool, tag = "17")]
+    pub drains_at_end: bool,
 }
 
 /// The credential is not shown.
@@ -90,6 +93,9 @@ pub struct Welcome {
     /// After so long without a byte from the peer, either side sends `PING`; zero for never (1.1).
     #[prost(uint32, tag = "16")]
     pub keepalive_millis: u32,
+    /// A channel counts as drained when it is released: the client sends `DRAINED` only where it wants no more (1.1).
+    #[prost(bool, tag = "17")]
+    pub drains_at_end: bool,
 }
 
 /// The server's last message.

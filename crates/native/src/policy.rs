@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::frame::HEAD_BYTES;
-use crate::handshake::Greeting;
+use crate::handshake::{Greeting, VERSION};
+use crate::message::Welcome;
 
 /// Limits and timeouts. `None` is "no such deadline".
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,6 +77,8 @@ pub struct Agreed {
     pub minor: u32,
     /// After so long without a byte from the peer it is asked whether it is there.
     pub keepalive: Option<Duration>,
+    /// A channel that is released counts as drained: the client takes all that it gave credit for.
+    pub drains_at_end: bool,
 }
 
 impl Agreed {
@@ -90,6 +93,7 @@ impl Agreed {
                 .max(CHANNEL_BYTES_MIN),
             minor: 0,
             keepalive: None,
+            drains_at_end: false,
         }
     }
 
@@ -102,7 +106,21 @@ impl Agreed {
         Self {
             minor: greeting.minor,
             keepalive,
+            drains_at_end: greeting.minor > 0 && greeting.drains_at_end,
             ..Self::new(policy, greeting.frame_bytes_max, greeting.channel_bytes)
+        }
+    }
+
+    /// The same as its client knows it, from the server's answer.
+    #[must_use]
+    pub fn welcomed(self, welcome: &Welcome) -> Self {
+        Self {
+            frame_bytes_max: self.frame_bytes_max.min(welcome.frame_bytes_max),
+            channel_bytes: welcome.channel_bytes.max(CHANNEL_BYTES_MIN),
+            minor: VERSION.common_minor(welcome.minor),
+            keepalive: (welcome.keepalive_millis > 0)
+                .then(|| Duration::from_millis(u64::from(welcome.keepalive_millis))),
+            drains_at_end: welcome.drains_at_end,
         }
     }
 

@@ -217,6 +217,7 @@ impl Server {
             keepalive_millis: agreed
                 .keepalive
                 .map_or(0, |every| u32::try_from(every.as_millis()).unwrap_or(u32::MAX)),
+            drains_at_end: agreed.drains_at_end,
         };
         self.put(scratch, now, |out| message::write(out, Kind::Welcome, 0, &welcome));
         // A vacant session may be connected: this pair is in the table.
@@ -414,7 +415,7 @@ impl Server {
         let mut orders = std::mem::take(&mut self.orders);
         orders.clear();
         let told = self.stay.after(fact, &mut orders);
-        let mut admitted = None;
+        let (mut admitted, mut closed) = (None, None);
         for order in orders.drain(..) {
             match order {
                 Order::Allocate | Order::ReleaseSlot | Order::AdoptChannel(_) => {}
@@ -431,7 +432,10 @@ impl Server {
                     self.discard_body(id);
                     self.free_slot_if_over(id);
                 }
-                Order::CloseChannel(id) => self.put_released(id, scratch, now),
+                Order::CloseChannel(id) => {
+                    self.put_released(id, scratch, now);
+                    closed = Some(id);
+                }
                 Order::DropChannel(id) => {
                     self.drop_purse(id);
                     self.events.push_back(Event::ChannelMoved(id));
@@ -452,6 +456,9 @@ impl Server {
         self.orders = orders;
         if let Fact::ResponseSent(id) = fact {
             self.free_slot_if_over(id);
+        }
+        if let Some(id) = closed {
+            self.drain_at_end(id, now);
         }
         self.arm_drain(now);
         told.map(|()| admitted)

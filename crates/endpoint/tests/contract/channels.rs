@@ -53,7 +53,7 @@ contract! {
     #[test]
     async fn an_undrained_channel_outlives_the_answer_and_blocks_grace() {
         let world = World::<T>::new();
-        let client = world.connect("undrained").await;
+        let client = world.connect_confirming("undrained").await;
         let mut call = client.request(STREAM, b"3 5").expect("made");
         assert_eq!(call.answer().await.expect("a result"), b"done");
         let info = world.endpoint.list().remove(0);
@@ -71,11 +71,28 @@ contract! {
         world.empty().await;
     }
 
+    /// L28, L30: a client that takes what it gave room for need not say that it did; what came is there after the end.
+    #[test]
+    async fn a_channel_that_ended_is_drained_without_a_word() {
+        let world = World::<T>::new();
+        let client = world.connect("silent").await;
+        let mut call = client.request(STREAM, b"3 5").expect("made");
+        assert_eq!(call.answer().await.expect("a result"), b"done");
+        world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
+        client.shut_down(Manner::Graceful).await.expect("as asked");
+        for _ in 0..3 {
+            assert_eq!(call.next_record().await.expect("here").expect("a record").len(), 5);
+        }
+        assert_eq!(call.next_record().await.expect("here"), None);
+        drop((call, client));
+        world.empty().await;
+    }
+
     /// L8, L14: while an idle session waits for a channel to be drained, it takes no more requests.
     #[test]
     async fn a_session_that_waits_for_its_channels_refuses_requests() {
         let world = World::<T>::new();
-        let client = world.connect("waits").await;
+        let client = world.connect_confirming("waits").await;
         let mut undrained = client.request(STREAM, b"3 5").expect("made");
         assert_eq!(undrained.answer().await.expect("a result"), b"done");
         assert!(world.endpoint.shut_down(client.session(), Manner::Graceful));
@@ -93,7 +110,7 @@ contract! {
             |policy| policy.drain_timeout = Some(Duration::from_millis(30)),
             SessionSlots::new(9, 1, 9),
         );
-        let client = world.connect("undrained").await;
+        let client = world.connect_confirming("undrained").await;
         let mut call = client.request(STREAM, b"3 5").expect("made");
         assert_eq!(call.answer().await.expect("a result"), b"done");
         let since = tokio::time::Instant::now();
@@ -231,7 +248,7 @@ contract! {
     #[test]
     async fn a_lost_client_leaves_no_channel_behind() {
         let world = World::<T>::new();
-        let client = world.connect("gone").await;
+        let client = world.connect_confirming("gone").await;
         let mut undrained = client.request(STREAM, b"3 5").expect("made");
         let running = client.request(ENDLESS, b"").expect("made");
         assert_eq!(undrained.answer().await.expect("a result"), b"done");

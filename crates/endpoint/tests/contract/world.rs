@@ -226,6 +226,12 @@ impl<T: Transport> World<T> {
         self.try_connect(label.into()).await.expect("admitted")
     }
 
+    /// A client that says when it has taken the last record of a channel.
+    pub(crate) async fn connect_confirming(&self, label: &str) -> Client<T::Stream> {
+        let options = Options { confirms_drained: true, ..label.into() };
+        self.try_connect(options).await.expect("admitted")
+    }
+
     pub(crate) async fn try_connect(
         &self,
         options: Options,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use sekisho_lifecycle::stay::Fact;
-use sekisho_lifecycle::{Cause, Moment, RequestId};
+use sekisho_lifecycle::{Cause, Moment, Request, RequestId};
 
 use super::Server;
 use crate::channel::{Purse, cost};
@@ -208,11 +208,23 @@ impl Server {
         let is_released = self.tell(Fact::ChannelReleased(id), None, scratch, now).is_ok();
         if is_released {
             self.put_released(id, scratch, now);
+            self.drain_at_end(id, now);
         }
         is_released
     }
 
-    /// The last handle of a request is gone (L32, L33).
+    /// A channel was released. Where the client takes all that it gave credit for, it is drained as well.
+    pub(super) fn drain_at_end(&mut self, id: RequestId, now: Moment) {
+        let entry = self.stay.requests().get(id);
+        let is_left = entry.is_some_and(|entry| {
+            matches!(entry.state, Request::ChannelReleased | Request::Lingering)
+        });
+        if self.agreed.drains_at_end && is_left {
+            self.tell_quietly(Fact::ChannelDrained(id), now);
+        }
+    }
+
+    /// The last handle of a request is gone.
     pub fn handle_dropped(&mut self, id: RequestId, scratch: &mut Scratch, now: Moment) {
         let _ = self.tell(Fact::HandleDropped(id), None, scratch, now);
     }

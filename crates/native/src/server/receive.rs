@@ -233,11 +233,16 @@ impl Server {
         if self.tell_quietly(Fact::ChannelDrained(id), now) {
             return Ok(None);
         }
+        let entry = self.stay.requests().get(id);
+        if self.agreed.drains_at_end && entry.is_some_and(|entry| !entry.state.has_open_channel()) {
+            // It was released meanwhile, which the client did not know yet.
+            return Ok(None);
+        }
         Err(Violation::OutOfOrder(Kind::Drained, head.slot))
     }
 
     /// The request with the channel that the frame is about. After force there is none any more, and the
-    /// client may not know it yet.
+    /// client may not know it yet; nor that it is over, where the end of a channel needs no word from the client.
     fn channel_in_slot(
         &self,
         head: Head,
@@ -261,6 +266,7 @@ impl Server {
                     Err(Violation::OutOfOrder(head.kind, head.slot))
                 }
             }
+            None if self.agreed.drains_at_end => Ok(None),
             None => Err(Violation::NoSuchRequest(head.slot)),
         }
     }

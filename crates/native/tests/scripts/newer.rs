@@ -22,6 +22,7 @@ const NEWER: Hello = Hello {
     channel_bytes: 0,
     frame_bytes_max: 0,
     keepalive_millis: 0,
+    drains_at_end: false,
     user: String::new(),
 };
 
@@ -321,4 +322,65 @@ fn a_client_that_never_finishes_its_body_does_not_hold_a_graceful_end() {
     peer.wait_until(at(10));
     peer.sends(&[]);
     assert!(peer.events.contains(&Event::Cancelled(id, Cause::Shutdown)));
+}
+
+/// A request whose channel was opened and released, and whose answer has left.
+fn answered_by_channel(drains_at_end: bool) -> Peer {
+    let mut peer = Peer::open_with(&Hello { drains_at_end, ..NEWER }, |_| {});
+    let id = peer.asks(3).expect("admitted");
+    peer.engine.acquire_channel(id, &mut peer.scratch, peer.now).expect("opened");
+    let written = peer.engine.write(id, 0, b"record", &mut peer.scratch, peer.now);
+    assert_eq!(written, Ok(Written::Sent));
+    assert!(peer.engine.release_channel(id, &mut peer.scratch, peer.now));
+    peer.result(id).expect("taken");
+    assert_eq!(peer.kinds(), [Kind::Acquired, Kind::Record, Kind::Released, Kind::Result]);
+    peer
+}
+
+#[test]
+fn where_it_was_agreed_a_channel_that_is_released_is_drained() {
+    // L28
+    let mut peer = answered_by_channel(true);
+    assert!(peer.asks(3).is_some(), "the slot is free");
+    // What crossed the end is void, in a slot that is free as well.
+    let mut peer = answered_by_channel(true);
+    peer.bare(Kind::Credit, 3, 18);
+    peer.bare(Kind::Drained, 3, 0);
+    assert!(peer.asks(3).is_some(), "and then it is asked again");
+    let mut peer = answered_by_channel(false);
+    assert!(peer.asks(3).is_none(), "the slot is in use until DRAINED");
+    assert_eq!(peer.bye().code, Code::InvalidRequest.number());
+}
+
+#[test]
+fn a_drained_that_crosses_the_release_is_void_where_that_was_agreed_and_a_second_one_is_not() {
+    // L28
+    for released in [true, false] {
+        let mut peer = Peer::open_with(&Hello { drains_at_end: true, ..NEWER }, |_| {});
+        let id = peer.asks(3).expect("admitted");
+        peer.engine.acquire_channel(id, &mut peer.scratch, peer.now).expect("opened");
+        if released {
+            assert!(peer.engine.release_channel(id, &mut peer.scratch, peer.now));
+        }
+        peer.bare(Kind::Drained, 3, 0);
+        if released {
+            peer.result(id).expect("taken");
+            assert_eq!(peer.kinds(), [Kind::Acquired, Kind::Released, Kind::Result]);
+            assert!(peer.asks(3).is_some(), "the slot is free");
+        } else {
+            peer.bare(Kind::Drained, 3, 0);
+            assert_eq!(peer.bye().code, Code::InvalidRequest.number());
+        }
+    }
+}
+
+#[test]
+fn a_handler_that_forgets_its_channel_leaves_a_free_slot_where_an_end_is_enough() {
+    // L29, L28
+    let mut peer = Peer::open_with(&Hello { drains_at_end: true, ..NEWER }, |_| {});
+    let id = peer.asks(3).expect("admitted");
+    peer.engine.acquire_channel(id, &mut peer.scratch, peer.now).expect("opened");
+    peer.result(id).expect("taken");
+    assert_eq!(peer.kinds(), [Kind::Acquired, Kind::Released, Kind::Result]);
+    assert!(peer.asks(3).is_some(), "the slot is free");
 }

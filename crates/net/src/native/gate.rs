@@ -275,6 +275,7 @@ mod tests {
             frame_bytes_max: 0,
             channel_bytes: 0,
             keepalive_millis: 0,
+            drains_at_end: false,
         }
     }
 

@@ -99,6 +99,7 @@ impl App {
             major: 1,
             minor: self.planned.minor,
             label: "world".into(),
+            drains_at_end: self.planned.drains_at_end,
             ..Hello::default()
         };
         // Clients have no deadlines of their own: what they are owed is looked at in the end.

@@ -32,6 +32,8 @@ pub(super) struct Plan {
 pub(super) struct PlannedClient {
     /// The minor version that it speaks.
     pub(super) minor: u32,
+    /// It says nothing about the end of a channel.
+    pub(super) drains_at_end: bool,
     /// When it connects.
     pub(super) comes: Moment,
     /// What it asks for.
@@ -188,6 +190,7 @@ impl PlannedClient {
         acts.sort_by_key(|(at, _)| *at);
         Self {
             minor: u32::from(rng.is_one_of(70)),
+            drains_at_end: rng.is_one_of(50),
             comes,
             asks,
             acts,
