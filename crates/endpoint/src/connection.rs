@@ -3,7 +3,7 @@
 //! One future, written by hand: a request is read, answered and written in one turn, with one write for all
 //! that a turn made, and no task or channel between the socket and the service.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::io::ErrorKind;
@@ -14,9 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Share, Stage};
+use sekisho_lifecycle::{CloseReason, Deadline, Engine, Manner, Moment, RequestId, Share, Stage};
 use sekisho_native::{Code, Event, Greeting};
 use sekisho_service::{
     BodyStream, Caller, Held, OverBudget, Request, RequestPermit, Response, SMALL_BODY_BYTES,
@@ -29,7 +27,7 @@ use crate::greetings::{GreetingPlace, Greetings};
 use crate::inbound::{AdmittedCall, Inbound};
 use crate::session::{Session, State};
 use crate::stream::Stream;
-use crate::working::{Rest, Working, beside};
+use crate::working::{Rest, Working, Works, beside};
 
 /// So many steps of the engine are taken before other sessions get their turn, whether anything comes of them or
 /// not: a peer may send without end what means nothing. A turn also ends when its time is over, see
@@ -62,7 +60,7 @@ pub struct Connection<S> {
     greetings: Rc<Greetings>,
     greeting: Option<GreetingPlace>,
     /// Its greeting has come, and it takes time to find out who it is.
-    deciding: Option<Deciding>,
+    deciding: Option<Box<Deciding>>,
     /// None while the session is idle.
     input: Vec<u8>,
     input_share: Option<Share>,
@@ -77,9 +75,9 @@ pub struct Connection<S> {
     pub(crate) body_held: Option<Held>,
     /// There was no memory for it: the rest is thrown away.
     pub(crate) is_body_over: bool,
-    works: FuturesUnordered<Working>,
+    works: Works,
     /// The bodies of requests that are on their way.
-    pub(crate) inbound: HashMap<RequestId, Inbound>,
+    pub(crate) inbound: BTreeMap<RequestId, Inbound>,
     sleep: Option<Pin<Box<Sleep>>>,
     /// The timer has a waker and a time.
     is_armed: bool,
@@ -117,8 +115,8 @@ impl<S: Stream> Connection<S> {
             body: Vec::new(),
             body_held: None,
             is_body_over: false,
-            works: FuturesUnordered::new(),
-            inbound: HashMap::new(),
+            works: Works::default(),
+            inbound: BTreeMap::new(),
             sleep: None,
             is_armed: false,
             is_shut: false,
@@ -192,7 +190,7 @@ impl<S: Stream> Connection<S> {
                 match decision {
                     Decision::Now(decision) => self.decided(greeting, decision, now),
                     Decision::Later(decision) => {
-                        self.deciding = Some(Deciding { greeting, decision });
+                        self.deciding = Some(Box::new(Deciding { greeting, decision }));
                     }
                 }
             }
@@ -240,8 +238,8 @@ impl<S: Stream> Connection<S> {
             return false;
         }
         let Poll::Ready(decision) = deciding.decision.as_mut().poll(cx) else { return false };
-        if let Some(Deciding { greeting, .. }) = self.deciding.take() {
-            self.decided(greeting, decision, now);
+        if let Some(deciding) = self.deciding.take() {
+            self.decided(deciding.greeting, decision, now);
         }
         true
     }
@@ -353,7 +351,7 @@ impl<S: Stream> Connection<S> {
             return false;
         }
         let mut has_moved = false;
-        while let Poll::Ready(Some(ended)) = self.works.poll_next_unpin(cx) {
+        while let Poll::Ready(Some(ended)) = self.works.poll_next(cx) {
             has_moved = true;
             if ended.is_panic() {
                 self.endpoint.count(|counters| counters.panicked += 1);
@@ -512,8 +510,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Waits for the next deadline; whether it is there.
-    fn wait(&mut self, cx: &mut Context<'_>) -> bool {
-        let deadline = self.session.state.borrow().engine.next_deadline();
+    fn wait(&mut self, cx: &mut Context<'_>, deadline: Option<Deadline>) -> bool {
         let Some(deadline) = deadline else {
             self.sleep = None;
             return false;
@@ -558,10 +555,10 @@ impl<S: Stream> Future for Connection<S> {
             this.endpoint.heartbeat.begin_turn(this.session.id);
             this.turn(cx, now);
             this.endpoint.heartbeat.end_turn();
+            this.endpoint.config.observer.worked();
             // Data that came in the same turn has won (T3).
-            let is_due = |deadline: sekisho_lifecycle::Deadline| deadline.at.is_due(now);
-            let is_due = this.session.state.borrow().engine.next_deadline().is_some_and(is_due);
-            if is_due {
+            let deadline = this.session.state.borrow().engine.next_deadline();
+            if deadline.is_some_and(|deadline| deadline.at.is_due(now)) {
                 this.endpoint.count(|counters| counters.expired += 1);
                 let event = this.session.state.borrow_mut().engine.expire(now);
                 if let Some(event) = event {
@@ -585,7 +582,7 @@ impl<S: Stream> Future for Connection<S> {
             }
             this.account_output();
             this.count_greeting();
-            if !this.wait(cx) {
+            if !this.wait(cx, deadline) {
                 this.session.state.borrow_mut().is_polling = false;
                 return Poll::Pending;
             }

@@ -28,6 +28,9 @@ pub trait Observer {
         let _ = (session, peer, reason);
     }
 
+    /// A session had a turn: it may have taken memory that [`Endpoint::trim`](crate::Endpoint::trim) gives back.
+    fn worked(&self) {}
+
     /// A handler did something wrong; the client got its one answer all the same.
     fn bug(&self, session: u64, request: RequestId, bug: Bug) {
         let _ = (session, request, bug);

@@ -2,8 +2,8 @@
 //! the wakers. All of them are on one thread; none keeps it borrowed while it calls another.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -50,8 +50,8 @@ pub(crate) struct State {
     pub(crate) now: Moment,
     /// The connection is gone.
     pub(crate) is_over: bool,
-    waiters: HashMap<RequestId, Waiters>,
-    flags: HashMap<RequestId, Cancel>,
+    waiters: BTreeMap<RequestId, Waiters>,
+    flags: BTreeMap<RequestId, Cancel>,
 }
 
 /// The tasks that wait for a change of a request: one task, mostly.
@@ -154,6 +154,15 @@ impl Session {
         own + out + self.memory.held()
     }
 
+    /// Keeps nothing for the next request, if none is under way.
+    pub(crate) fn trim(&self) {
+        let Ok(mut state) = self.state.try_borrow_mut() else { return };
+        let State { engine, scratch, .. } = &mut *state;
+        if scratch.out.is_empty() && engine.trim() {
+            scratch.out = Vec::new();
+        }
+    }
+
     pub(crate) fn new(endpoint: &Rc<Endpoint>, id: u64, engine: Server, peer: Peer) -> Rc<Self> {
         let state = State {
             engine,
@@ -163,8 +172,8 @@ impl Session {
             is_polling: false,
             now: Moment::ZERO,
             is_over: false,
-            waiters: HashMap::new(),
-            flags: HashMap::new(),
+            waiters: BTreeMap::new(),
+            flags: BTreeMap::new(),
         };
         Rc::new(Self {
             id,

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use sekisho_lifecycle::Moment;
 use sekisho_service::Answer;
 
@@ -43,6 +45,35 @@ impl Turn {
     /// Whether nothing more is begun in this turn.
     pub(crate) const fn is_spent(&self) -> bool {
         self.is_spent.get()
+    }
+}
+
+/// The services of a session that are at work. Many sessions never have one, and hold nothing for it.
+#[derive(Default)]
+pub(crate) struct Works(Option<Box<FuturesUnordered<Working>>>);
+
+impl Works {
+    pub(crate) fn push(&mut self, working: Working) {
+        self.0.get_or_insert_default().push(working);
+    }
+
+    pub(crate) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<<Working as Future>::Output>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |works| works.poll_next_unpin(cx))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|works| works.is_empty())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |works| works.len())
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0 = None;
     }
 }
 

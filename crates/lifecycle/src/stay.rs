@@ -150,6 +150,13 @@ pub struct Stay {
 }
 
 impl Stay {
+    /// Gives back the memory of its table, if there is no request.
+    pub fn trim(&mut self) {
+        if self.requests.is_empty() {
+            self.requests = RequestTable::new();
+        }
+    }
+
     /// A vacant place for a session of at most `requests_max` requests at once.
     pub const fn new(requests_max: u32) -> Self {
         Self {

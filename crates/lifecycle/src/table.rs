@@ -34,6 +34,10 @@ impl<T> RequestTable<T> {
         let is_next = self.entries.last().is_none_or(|(last, _)| *last < id);
         debug_assert!(is_next, "ids rise");
         if is_next {
+            if self.entries.capacity() == 0 {
+                // Many sessions only ever have one request at a time.
+                self.entries.reserve_exact(1);
+            }
             self.entries.push((id, Some(value)));
             self.len += 1;
         }

@@ -11,7 +11,7 @@ mod due;
 mod receive;
 mod slots;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use crate::channel::Purse;
 use crate::code::Code;
 use crate::event::{Event, Scratch};
 use crate::frame::{self, Head, Kind};
-use crate::handshake::VERSION;
+use crate::handshake::{VERSION, Version};
 use crate::message::{self, Bye, Failure, Welcome};
 use crate::policy::{Agreed, Policy};
 use crate::reader::Reader;
@@ -91,11 +91,11 @@ pub struct Server {
     /// The slots in use.
     slots: BySlot<RequestId>,
     /// What the client said about its next request.
-    options: Option<(u16, message::RequestOptions)>,
+    options: Option<Box<(u16, message::RequestOptions)>>,
     /// The bodies that are not complete, by slot: also of requests that are over, until their client knows.
     bodies: BySlot<body::Inbound>,
     /// The channels that requests have besides their first, as long as the client reads them.
-    side_channels: HashMap<(RequestId, u8), Purse>,
+    side_channels: BTreeMap<(RequestId, u8), Purse>,
     /// Until when callers wait, the first first; and the requests whose callers waited long enough.
     request_deadlines: BTreeSet<(Moment, RequestId)>,
     overdue: Vec<RequestId>,
@@ -119,9 +119,9 @@ pub struct Server {
     heard_at: Moment,
     ping: due::Ping,
     /// Why the session will end, as far as is known.
-    ending: Option<Ending>,
+    ending: Option<Box<Ending>>,
     /// The `BYE` frame, until it has been written.
-    bye: Option<Bye>,
+    bye: Option<Box<Bye>>,
     has_input_ended: bool,
     handshake_at: Option<Moment>,
     send_at: Option<Moment>,
@@ -168,7 +168,7 @@ impl Server {
             slots: BySlot::default(),
             options: None,
             bodies: BySlot::default(),
-            side_channels: HashMap::new(),
+            side_channels: BTreeMap::new(),
             request_deadlines: BTreeSet::new(),
             overdue: Vec::new(),
             channels: 0,
@@ -414,6 +414,7 @@ impl Server {
     ) -> Result<Option<AdmitResult>, Illegal> {
         let mut orders = std::mem::take(&mut self.orders);
         orders.clear();
+        orders.reserve_exact(2);
         let told = self.stay.after(fact, &mut orders);
         let (mut admitted, mut closed) = (None, None);
         for order in orders.drain(..) {
@@ -443,13 +444,7 @@ impl Server {
                 }
                 Order::Cancel(id, cause) => self.events.push_back(Event::Cancelled(id, cause)),
                 Order::Report(id, bug) => self.events.push_back(Event::Bug(id, bug)),
-                Order::ReleaseRequest(id) => {
-                    self.free_slot_if_over(id);
-                    self.drop_purse(id);
-                    self.forget_deadline(id);
-                    self.change_waiting(id, |lane| lane.waits_for_body = false);
-                    self.lanes.remove(id);
-                }
+                Order::ReleaseRequest(id) => self.remove_lane(id),
                 Order::ReleaseWorker => self.leave(),
             }
         }
@@ -476,7 +471,7 @@ impl Server {
     fn end_by(&mut self, manner: Manner, ending: Ending, now: Moment) {
         // Force may follow grace; a repeat changes nothing (L10).
         if self.stay.asked() < Some(manner) || self.ending.is_none() {
-            self.ending = Some(ending);
+            self.ending = Some(Box::new(ending));
         }
         // Whatever the session's state: a pair that is not there changes nothing.
         self.tell_quietly(Fact::ShutdownAsked(manner), now);
@@ -488,8 +483,11 @@ impl Server {
             return;
         }
         let code = Code::SessionClosed.number();
-        let ending =
-            self.ending.unwrap_or(Ending { reason: CloseReason::Draining, code, text: "" });
+        let ending = self.ending.as_deref().copied().unwrap_or(Ending {
+            reason: CloseReason::Draining,
+            code,
+            text: "",
+        });
         self.say_bye(ending.reason, ending.code, ending.text);
     }
 
@@ -511,7 +509,8 @@ impl Server {
         self.reader = Reader::default();
         (self.handshake_at, self.life_at, self.drain_at) = (None, None, None);
         let text = message::fitting(text).to_owned();
-        self.bye = Some(Bye { code, text, major: VERSION.major, minor: VERSION.minor });
+        let Version { major, minor } = VERSION;
+        self.bye = Some(Box::new(Bye { code, text, major, minor }));
     }
 
     fn close(&mut self, reason: CloseReason) {
@@ -560,37 +559,6 @@ impl Server {
     fn put_bare(&mut self, head: Head, scratch: &mut Scratch, now: Moment) {
         self.put(scratch, now, |out| frame::write(out, head, &[]));
     }
-
-    /// A slot is free for the client when its request is completely over, though a handler may still hold
-    /// it (L33).
-    fn free_slot_if_over(&mut self, id: RequestId) {
-        let is_over =
-            self.stay.requests().get(id).is_none_or(|entry| entry.state == Request::Finished);
-        if is_over
-            && let Some(lane) = self.lanes.get(id)
-            && self.slots.get(&lane.slot) == Some(&id)
-        {
-            self.slots.remove(&lane.slot);
-        }
-    }
-
-    /// The channels of this request, if it has any, are no longer read.
-    fn drop_purse(&mut self, id: RequestId) {
-        let Some(lane) = self.lanes.get_mut(id) else { return };
-        if lane.purse.take().is_some() {
-            self.channels -= 1;
-        }
-        for channel in 1..lane.channels {
-            if self.side_channels.remove(&(id, channel as u8)).is_some() {
-                self.channels -= 1;
-            }
-        }
-        self.wait_is_over(id);
-    }
-
-    fn in_slot(&self, slot: u16) -> Option<RequestId> {
-        self.slots.get(&slot).copied()
-    }
 }
 
 /// What became of a request that came in.
@@ -605,6 +573,9 @@ impl Engine for Server {
     type Scratch = Scratch;
 
     fn receive(&mut self, input: &[u8], scratch: &mut Scratch, now: Moment) -> Step<Event> {
+        if input.is_empty() && self.is_at_rest() {
+            return Step::NOTHING;
+        }
         self.put_due(scratch, now);
         if let Some(event) = self.events.pop_front() {
             return Step { taken: 0, event: Some(event) };

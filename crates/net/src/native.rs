@@ -136,6 +136,11 @@ impl Native {
         })
     }
 
+    /// Gives back what idle sessions keep for their next request.
+    pub(crate) fn trim(&self) {
+        self.endpoints.borrow().iter().for_each(|endpoint| endpoint.trim());
+    }
+
     pub(crate) fn list(&self) -> Vec<SessionInfo> {
         self.endpoints.borrow().iter().flat_map(|endpoint| endpoint.list()).collect()
     }
@@ -211,6 +216,12 @@ impl Worker {
             accepting.extend(task);
         }
         *self.native.current.borrow_mut() = Some(Serving { rules, endpoint, accepting });
+        let worker = Rc::downgrade(self);
+        self.heap.do_before(move || {
+            if let Some(worker) = worker.upgrade() {
+                worker.native.trim();
+            }
+        });
     }
 
     fn native_config(self: &Rc<Self>, rules: &Arc<NativeRules>) -> Config {

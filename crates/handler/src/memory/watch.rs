@@ -1,7 +1,8 @@
 //! When a thread gives memory back: while it has something to do, and once after that. A thread that is idle is not
 //! woken for it (T1).
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,13 +10,24 @@ use std::time::Duration;
 const DELAY: Duration = Duration::from_secs(5);
 
 /// A thread's watch over the heap; clones are the same.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct HeapWatch(Rc<Watch>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Watch {
     is_on: Cell<bool>,
     was_active: Cell<bool>,
+    before: OnceCell<Box<dyn Fn()>>,
+}
+
+impl fmt::Debug for HeapWatch {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Watch { is_on, was_active, .. } = &*self.0;
+        out.debug_struct("HeapWatch")
+            .field("is_on", is_on)
+            .field("was_active", was_active)
+            .finish_non_exhaustive()
+    }
 }
 
 impl HeapWatch {
@@ -24,6 +36,11 @@ impl HeapWatch {
         let watch = Self::default();
         watch.0.is_on.set(true);
         watch
+    }
+
+    /// Has this done each time before memory goes back: it may free some. Only the first is kept.
+    pub fn do_before(&self, free: impl Fn() + 'static) {
+        let _ = self.0.before.set(Box::new(free));
     }
 
     /// Something happened that may have taken and freed memory. To be called within the thread's runtime.
@@ -36,6 +53,9 @@ impl HeapWatch {
         tokio::task::spawn_local(async move {
             while watch.was_active.replace(false) {
                 tokio::time::sleep(DELAY).await;
+                if let Some(free) = watch.before.get() {
+                    free();
+                }
                 // On another thread: it may take milliseconds. A failure needs no report.
                 let _ = tokio::task::spawn_blocking(super::trim).await;
             }

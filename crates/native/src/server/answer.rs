@@ -265,6 +265,10 @@ impl Server {
             Answer::Result(body) => frame::write(out, Head::of_slot(Kind::Result, slot), body),
             Answer::Error(failure) => message::write(out, Kind::Error, slot, failure),
         });
+        if self.leaving.capacity() == 0 {
+            // Many sessions only ever have one request at a time.
+            self.leaving.reserve_exact(1);
+        }
         self.leaving.push_back((self.written, id));
     }
 

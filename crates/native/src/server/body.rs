@@ -79,7 +79,7 @@ impl Server {
         if options.body_follows && self.bodies.len() >= self.policy.requests_max as usize {
             return Err(Violation::TooManyBodies);
         }
-        self.options = Some((slot, options));
+        self.options = Some(Box::new((slot, options)));
         Ok(None)
     }
 

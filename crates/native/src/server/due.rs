@@ -35,6 +35,16 @@ pub(super) fn with(options: RequestOptions, now: Moment) -> With {
 }
 
 impl Server {
+    /// Whether nothing comes of a look without input: nothing is due, nothing happened, and no frame has begun.
+    #[inline]
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.events.is_empty()
+            && self.overdue.is_empty()
+            && self.ping != Ping::Wanted
+            && self.bye.is_none()
+            && !self.reader.is_inside()
+    }
+
     /// Writes what has fallen due.
     pub(super) fn put_due(&mut self, scratch: &mut Scratch, now: Moment) {
         while let Some(id) = self.overdue.pop() {
@@ -45,7 +55,7 @@ impl Server {
             self.put_sign(Head::of_slot(Kind::Ping, 0), scratch, now);
         }
         if let Some(bye) = self.bye.take() {
-            self.put_any(scratch, now, |out| message::write(out, Kind::Bye, 0, &bye));
+            self.put_any(scratch, now, |out| message::write(out, Kind::Bye, 0, &*bye));
         }
     }
 

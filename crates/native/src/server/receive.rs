@@ -68,7 +68,7 @@ impl Server {
         if kind.minor() > self.agreed.minor {
             return Err(Violation::NotNegotiated(kind));
         }
-        if let Some((slot, _)) = &self.options
+        if let Some((slot, _)) = self.options.as_deref()
             && (kind, head.slot) != (Kind::Request, *slot)
         {
             return Err(Violation::OptionsAlone(*slot));
@@ -146,7 +146,7 @@ impl Server {
         now: Moment,
     ) -> Event {
         let Head { slot, word: service, .. } = head;
-        let with = self.options.take().map(|(_, options)| Box::new(due::with(options, now)));
+        let with = self.options.take().map(|options| Box::new(due::with(options.1, now)));
         let body_follows = with.as_ref().is_some_and(|with| with.body_follows);
         if body_follows {
             self.bodies.insert(slot, Inbound::new(self.agreed.channel_bytes));
@@ -183,7 +183,7 @@ impl Server {
             // Also a session that is over, of which the tables know no requests.
             _ => {
                 let expired = CloseReason::Expired(DeadlineKind::Session);
-                let code = match self.ending {
+                let code = match self.ending.as_deref() {
                     Some(ending) if ending.reason == expired => Code::SessionExpired,
                     _ => Code::SessionClosed,
                 };

@@ -587,3 +587,19 @@ fn what_a_session_that_is_to_go_has_left_to_say_has_five_seconds_at_the_most() {
     let deadline = peer.engine.next_deadline().map(|deadline| (deadline.kind, deadline.at));
     assert_eq!(deadline, Some((DeadlineKind::Send, at(15))));
 }
+
+#[test]
+fn an_idle_session_gives_its_tables_back_and_one_at_work_does_not() {
+    // E4
+    let mut peer = Peer::open(|_| {});
+    for round in 0..3 {
+        let id = peer.asks(round).expect("admitted");
+        assert!(!peer.engine.trim(), "a request is under way");
+        assert_eq!(peer.engine.lanes().get(id).map(|lane| lane.slot), Some(round));
+        peer.engine.result(id, b"done", &mut peer.scratch, peer.now).expect("taken");
+        assert!(!peer.engine.trim(), "its answer has not left");
+        assert_eq!(peer.kinds(), [Kind::Result]);
+        peer.engine.handle_dropped(id, &mut peer.scratch, peer.now);
+        assert!(peer.engine.trim());
+    }
+}

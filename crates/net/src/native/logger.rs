@@ -73,6 +73,10 @@ impl<L: NativeLog> Observer for SessionLogger<L> {
         self.log.log(Level::Debug, Some(session), message);
     }
 
+    fn worked(&self) {
+        self.log.note_activity();
+    }
+
     fn bug(&self, session: u64, request: RequestId, bug: Bug) {
         let what = match bug {
             Bug::AnsweredWithOpenChannel => "answered while its channel was open",
