@@ -65,6 +65,8 @@ pub(crate) struct Flags {
     pub(crate) awaits_proxy_header: bool,
     /// Its first bytes will show whether it is HTTP/1 or HTTP/2.
     pub(crate) is_undecided: bool,
+    /// Its first turn comes at once: the time is known.
+    pub(crate) is_fresh: bool,
     /// Our side has ended.
     pub(crate) is_shut: bool,
     /// The client's side has ended.
@@ -149,7 +151,8 @@ impl<T: Transport> Connection<T> {
 
     /// A turn: does what there is to do. `Ready` is the end of the session.
     pub(crate) fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let now = self.link.worker.clock.now();
+        let is_fresh = std::mem::take(&mut self.flags.is_fresh);
+        let now = if is_fresh { self.active } else { self.link.worker.clock.now() };
         let orders = self.link.worker.sessions.borrow_mut().orders(self.link.key);
         self.transport.note(orders.ready);
         if orders.has_command {

@@ -91,6 +91,8 @@ pub(crate) struct Native {
     past: Cell<Counters>,
     /// A service was called or polled over HTTP since the clock was last looked at for that.
     pub(crate) has_service_worked: Cell<bool>,
+    /// Requests of native sessions to HTTP that are over, for others.
+    spare_requests: visit::SpareRequests,
     /// The addresses of HTTP, in the order of the configuration.
     pub(crate) contexts: RefCell<Vec<Rc<ListenerContext>>>,
     /// The configuration in use, for the log.

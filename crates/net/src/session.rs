@@ -22,6 +22,8 @@ use crate::transport::Ready;
 
 /// So many entries of sessions that have left may wait in the queue in any case.
 const QUEUE_SPARE: usize = 256;
+/// Room for so few is kept when the last session ends.
+const FEW: usize = 32;
 
 /// What the worker wants of a session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -323,10 +325,15 @@ impl Sessions {
     /// Takes a session's slot back. Its entry in the queue is passed over when it comes up.
     pub fn leave(&mut self, key: Key) {
         self.slots.remove(key.index());
-        if self.slots.is_empty() {
-            self.queue = BinaryHeap::new();
-            self.slots.shrink_to_fit();
+        if !self.slots.is_empty() {
+            return;
         }
+        if self.slots.capacity() + self.queue.capacity() <= FEW {
+            // Those that come and go one by one need not pay for the memory each time.
+            return self.queue.clear();
+        }
+        self.queue = BinaryHeap::new();
+        self.slots.shrink_to_fit();
     }
 
     /// What the slots and the queue of their deadlines hold in memory.

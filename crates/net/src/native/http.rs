@@ -14,7 +14,7 @@ use sekisho_endpoint::{
 use sekisho_handler::memory;
 
 use super::visit::{Part, Visit};
-use crate::protocol::{AskedRequest, InternalRequest, parts};
+use crate::protocol::{AskedRequest, parts};
 use crate::worker::{ListenerContext, Worker};
 
 /// Bodies are sent in records of at most this size.
@@ -54,12 +54,7 @@ impl HttpService {
             Peer::Tcp(address) => Some(address),
             _ => None,
         };
-        let request = InternalRequest {
-            asked,
-            caller: Some(Rc::clone(caller)),
-            ..InternalRequest::default()
-        };
-        Ok(worker.visit(request, caller.session, remote, &context))
+        Ok(worker.visit(asked, caller, remote, &context))
     }
 
     /// The listener that the caller names, or the first one that it may reach.
@@ -103,7 +98,6 @@ impl HttpService {
             channel: Some(channel),
             response: response.clone(),
             most,
-            waiting: Waiting::default(),
             done: Done::default(),
             _held: held,
         })
@@ -136,17 +130,8 @@ struct Relay {
     response: Response,
     /// The longest record.
     most: usize,
-    waiting: Waiting,
     done: Done,
     _held: Held,
-}
-
-/// What has come and was not sent.
-#[derive(Default)]
-struct Waiting {
-    bytes: Vec<u8>,
-    sent: usize,
-    is_head: bool,
 }
 
 impl Relay {
@@ -178,45 +163,39 @@ impl Relay {
     }
 
     fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        let Self { visit, channel, most, done, .. } = self;
+        let Some(channel) = channel else { return Poll::Ready(Ok(())) };
         loop {
-            match ready!(self.send(cx)) {
-                Ok(()) => {}
+            let sent = visit.poll_part(cx, |cx, part, bytes| {
+                let length = match part {
+                    // A head is one record.
+                    Part::Head(_) => bytes.len(),
+                    Part::Body => bytes.len().min(*most),
+                    Part::End(_) => return Poll::Ready((part, Ok(0))),
+                };
+                let written = ready!(channel.poll_write(cx, &bytes[..length]));
+                Poll::Ready((part, written.map(|()| length)))
+            });
+            let (part, sent) = ready!(sent);
+            let sent = match sent {
+                Ok(sent) => sent,
                 // The caller has what it wanted; the handler sees its client go.
                 Err(WriteError::Unwanted) => return Poll::Ready(Ok(())),
                 Err(error) => {
                     return Poll::Ready(Err((Code::ResourceLimitReached, error.to_string())));
                 }
-            }
-            match ready!(self.visit.poll_part(cx)) {
-                Part::Head(status, bytes) => {
-                    self.done.status = u32::from(status.code());
-                    self.waiting = Waiting { bytes, sent: 0, is_head: true };
-                }
-                Part::Body(bytes) => self.waiting = Waiting { bytes, sent: 0, is_head: false },
-                Part::End(true) if self.done.status > 0 => return Poll::Ready(Ok(())),
+            };
+            match part {
+                Part::Head(status) => done.status = u32::from(status.code()),
+                Part::Body => done.body_bytes += sent as u64,
+                Part::End(true) if done.status > 0 => return Poll::Ready(Ok(())),
                 Part::End(_) => {
                     let text = "the answer was broken off".to_owned();
                     return Poll::Ready(Err((Code::IoError, text)));
                 }
             }
+            visit.took(part, sent);
         }
-    }
-
-    /// Sends what waits.
-    fn send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WriteError>> {
-        let Self { waiting: Waiting { bytes, sent, is_head }, channel, done, most, .. } = self;
-        let Some(channel) = channel else { return Poll::Ready(Err(WriteError::Unwanted)) };
-        while *sent < bytes.len() {
-            let left = bytes.len() - *sent;
-            // A head is one record.
-            let length = if *is_head { left } else { left.min(*most) };
-            ready!(channel.poll_write(cx, &bytes[*sent..*sent + length]))?;
-            *sent += length;
-            if !*is_head {
-                done.body_bytes += length as u64;
-            }
-        }
-        Poll::Ready(Ok(()))
     }
 }
 

@@ -10,12 +10,42 @@ use std::task::{Context, Poll};
 
 use sekisho_config::ListenAddress;
 use sekisho_http::Status;
+use sekisho_service::Caller;
 
 use crate::connection::Connection;
-use crate::protocol::{InternalRequest, Protocol};
+use crate::protocol::{AskedRequest, InternalRequest, Protocol};
 use crate::session::Token;
 use crate::transport::{Stream, Within};
 use crate::worker::{ListenerContext, Worker};
+
+/// What was taken of a body is removed when it is so much, though more of it waits.
+const LEFT_BYTES: usize = 64 * 1024;
+/// So many requests are kept for others, with storage of at most so many bytes each.
+const KEPT: usize = 8;
+const KEPT_BYTES: usize = 8 * 1024;
+
+/// Requests that are over, for others.
+#[derive(Debug, Default)]
+pub(crate) struct SpareRequests(RefCell<Vec<Rc<RefCell<InternalRequest>>>>);
+
+impl SpareRequests {
+    fn take(&self) -> Rc<RefCell<InternalRequest>> {
+        self.0.borrow_mut().pop().unwrap_or_default()
+    }
+
+    fn keep(&self, request: &Rc<RefCell<InternalRequest>>) {
+        let mut kept = self.0.borrow_mut();
+        if Rc::strong_count(request) > 1 || kept.len() >= KEPT {
+            return;
+        }
+        let mut free = request.borrow_mut();
+        free.clear();
+        if free.memory_bytes() <= KEPT_BYTES {
+            drop(free);
+            kept.push(Rc::clone(request));
+        }
+    }
+}
 
 /// A request under way; dropping it is a lost client.
 #[derive(Debug)]
@@ -26,11 +56,12 @@ pub(crate) struct Visit {
 }
 
 /// What has come of it.
-#[derive(Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
-    /// Its status, and all of it as the caller gets it.
-    Head(Status, Vec<u8>),
-    Body(Vec<u8>),
+    /// Its head, all of it as the caller gets it.
+    Head(Status),
+    /// A piece of its body.
+    Body,
     /// The answer is over; whether it is complete.
     End(bool),
 }
@@ -39,8 +70,8 @@ impl Worker {
     /// Makes a request at this listener, on behalf of a session whose client has this address.
     pub(crate) fn visit(
         self: &Rc<Self>,
-        request: InternalRequest,
-        on_behalf_of: u64,
+        asked: AskedRequest,
+        caller: &Rc<Caller>,
         remote: Option<SocketAddr>,
         listener_context: &Rc<ListenerContext>,
     ) -> Visit {
@@ -51,13 +82,19 @@ impl Worker {
         let stream = Stream::Within(Within);
         let context = Rc::clone(listener_context);
         let mut connection = Connection::new(Rc::clone(self), context, stream, remote, local);
-        let request = Rc::new(RefCell::new(request));
+        let request = self.native.spare_requests.take();
+        {
+            let request = &mut *request.borrow_mut();
+            request.asked = asked;
+            request.caller = Some(Rc::clone(caller));
+        }
         let bound_site = listener_context.bound_site();
         let policies = bound_site.site.first_policy(bound_site.listen(local));
         connection.link.protocol = Protocol::internal(policies, &request);
         connection.flags.is_undecided = false;
+        connection.flags.is_fresh = true;
         connection.link.parts().1.since = connection.active;
-        connection.came_from_within(on_behalf_of);
+        connection.came_from_within(caller.session);
         let token = self.sessions.borrow().token(connection.link.key);
         self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
         self.begin_visit(connection, token);
@@ -66,26 +103,48 @@ impl Worker {
 }
 
 impl Visit {
-    /// What comes next. A body comes as it was made; taking it makes room for more.
-    pub(crate) fn poll_part(&mut self, cx: &Context<'_>) -> Poll<Part> {
+    /// What comes next, and all that there is of it. [`Self::took`] says how much of that is done with.
+    pub(crate) fn poll_part<R>(
+        &self,
+        cx: &mut Context<'_>,
+        look: impl FnOnce(&mut Context<'_>, Part, &[u8]) -> Poll<R>,
+    ) -> Poll<R> {
         let mut request = self.request.borrow_mut();
-        if let Some((status, head)) = request.head.take() {
-            return Poll::Ready(Part::Head(status, head));
+        if let Some(status) = request.status {
+            return look(cx, Part::Head(status), &request.head);
         }
-        if !request.out.is_empty() {
-            let out = std::mem::take(&mut request.out);
-            let is_over = request.end.is_some();
-            drop(request);
-            if !is_over {
-                self.worker.give_due_turn(self.token);
-            }
-            return Poll::Ready(Part::Body(out));
+        if request.taken < request.out.len() {
+            return look(cx, Part::Body, &request.out[request.taken..]);
         }
         if let Some(is_complete) = request.end {
-            return Poll::Ready(Part::End(is_complete));
+            return look(cx, Part::End(is_complete), &[]);
         }
         request.reader = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// The head was taken, or so much of the body. Where nothing is left of it, there is room for more.
+    pub(crate) fn took(&self, part: Part, bytes: usize) {
+        let mut request = self.request.borrow_mut();
+        if part != Part::Body {
+            request.status = None;
+            return;
+        }
+        request.taken += bytes;
+        if request.taken < request.out.len() {
+            if request.taken >= LEFT_BYTES {
+                let taken = std::mem::take(&mut request.taken);
+                request.out.drain(..taken);
+            }
+            return;
+        }
+        request.out.clear();
+        request.taken = 0;
+        let is_over = request.end.is_some();
+        drop(request);
+        if !is_over {
+            self.worker.give_due_turn(self.token);
+        }
     }
 }
 
@@ -98,5 +157,6 @@ impl Drop for Visit {
         if !is_over {
             self.worker.give_due_turn(self.token);
         }
+        self.worker.native.spare_requests.keep(&self.request);
     }
 }

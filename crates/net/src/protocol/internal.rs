@@ -18,7 +18,7 @@ use sekisho_lifecycle::{CloseReason, Stage, Step};
 use sekisho_service::Caller;
 
 use super::Event;
-use super::parts::{Parts, encoded_head, field};
+use super::parts::{Parts, encode_head, field};
 
 /// The one request.
 const ID: RequestId = RequestId(1);
@@ -31,10 +31,12 @@ const ROOM_BYTES: u64 = 64 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct InternalRequest {
     pub(crate) asked: AskedRequest,
-    /// The head of the answer, as the caller gets it.
-    pub(crate) head: Option<(Status, Vec<u8>)>,
-    /// What has been answered and not taken.
+    /// The status of the answer, until its head is taken; and the head as the caller gets it.
+    pub(crate) status: Option<Status>,
+    pub(crate) head: Vec<u8>,
+    /// What has been answered, and how much of it was taken.
     pub(crate) out: Vec<u8>,
+    pub(crate) taken: usize,
     /// The answer is over; whether it is complete.
     pub(crate) end: Option<bool>,
     /// The caller has gone.
@@ -42,6 +44,21 @@ pub(crate) struct InternalRequest {
     pub(crate) reader: Option<Waker>,
     /// Who makes it.
     pub(crate) caller: Option<Rc<Caller>>,
+}
+
+impl InternalRequest {
+    /// Makes it ready for another request, with its storage.
+    pub(crate) fn clear(&mut self) {
+        let (mut head, mut out) = (std::mem::take(&mut self.head), std::mem::take(&mut self.out));
+        head.clear();
+        out.clear();
+        *self = Self { head, out, ..Self::default() };
+    }
+
+    /// What its storage takes in memory.
+    pub(crate) const fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.head.capacity() + self.out.capacity()
+    }
 }
 
 /// The request, as ranges of the message that it came in.
@@ -208,13 +225,17 @@ impl Internal {
             BodyLength::Unknown => (Sends::Stream, None),
         };
         let status = u32::from(response.status.code());
-        let head = encoded_head(status, response.fields, length);
-        self.change(|request| request.head = Some((response.status, head)));
+        self.change(|request| {
+            request.head.clear();
+            encode_head(status, response.fields, length, &mut request.head);
+            request.status = Some(response.status);
+        });
         sends
     }
 
     pub(super) fn body_allowance(&self) -> u64 {
-        ROOM_BYTES.saturating_sub(self.request.borrow().out.len() as u64)
+        let request = self.request.borrow();
+        ROOM_BYTES.saturating_sub((request.out.len() - request.taken) as u64)
     }
 
     pub(super) fn body(&self, bytes: &[u8]) {

@@ -45,7 +45,20 @@ impl<'a> Parts<'a> {
         Ok(None)
     }
 
+    #[inline]
     fn varint(&mut self) -> Result<u64, ()> {
+        // Nearly all of them are short.
+        match self.raw[..self.end].get(self.at) {
+            Some(byte) if *byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    #[cold]
+    fn long_varint(&mut self) -> Result<u64, ()> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = *self.raw[..self.end].get(self.at).ok_or(())?;
@@ -76,33 +89,42 @@ pub(crate) fn field(raw: &[u8], range: Range<usize>) -> Option<(Range<usize>, Ra
 }
 
 /// A [`sekisho_endpoint::http::Head`] as it is sent, without making one.
-pub(super) fn encoded_head(status: u32, fields: &Fields, length: Option<u64>) -> Vec<u8> {
+pub(super) fn encode_head(status: u32, fields: &Fields, length: Option<u64>, out: &mut Vec<u8>) {
     // Tags and wire types: `status`, `fields`, and of these `name` and `value`.
     const STATUS: u8 = 1 << 3;
     const FIELD: u8 = 2 << 3 | 2;
     const NAME: u8 = 1 << 3 | 2;
     const VALUE: u8 = 2 << 3 | 2;
-    let mut out = Vec::with_capacity(HEAD_BYTES);
+    out.reserve(HEAD_BYTES);
     if status > 0 {
         out.push(STATUS);
-        encode_varint(status.into(), &mut out);
+        encode_varint(status.into(), out);
     }
     let mut digits = [0; 20];
     let length = length.map(|length| (&b"Content-Length"[..], decimal(length, &mut digits)));
     for (name, value) in fields.iter().chain(length) {
         // Names are tokens.
         let name = if name.is_ascii() { name } else { b"?" };
+        let bytes = part_bytes(name) + part_bytes(value);
+        if bytes < 0x80 && !name.is_empty() && !value.is_empty() {
+            // Nearly all of them.
+            out.reserve(bytes + 2);
+            out.extend_from_slice(&[FIELD, bytes as u8, NAME, name.len() as u8]);
+            out.extend_from_slice(name);
+            out.extend_from_slice(&[VALUE, value.len() as u8]);
+            out.extend_from_slice(value);
+            continue;
+        }
         out.push(FIELD);
-        push_length(&mut out, part_bytes(name) + part_bytes(value));
+        push_length(out, bytes);
         for (key, bytes) in [(NAME, name), (VALUE, value)] {
             if !bytes.is_empty() {
                 out.push(key);
-                push_length(&mut out, bytes.len());
+                push_length(out, bytes.len());
                 out.extend_from_slice(bytes);
             }
         }
     }
-    out
 }
 
 /// What a part of a message takes; an empty one is left out.
@@ -156,7 +178,8 @@ mod tests {
             for (name, value) in &rows {
                 fields.push(name, value);
             }
-            let encoded = encoded_head(status, &fields, length);
+            let mut encoded = Vec::new();
+            encode_head(status, &fields, length, &mut encoded);
             let length = length.map(|length| ("Content-Length".to_owned(), length.to_string()));
             let rows = rows.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
             let made = |(name, value): (String, String)| Field { name, value: value.into_bytes() };
