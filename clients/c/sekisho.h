@@ -3,7 +3,7 @@
  * A client is for one thread at a time; several calls may run in it. Functions that can fail take a `sekisho_error`,
  * which may be NULL. What a function puts into a `sekisho_bytes` is freed by `sekisho_free_bytes`.
  *
- * Build: cargo build --release --manifest-path clients/c/Cargo.toml
+ * Build: cargo build --release --manifest-path clients/c/Cargo.toml      (with TLS: --features tls)
  * Link:  cc example.c clients/c/target/release/libsekisho.a -lpthread -ldl -lm
  */
 #ifndef SEKISHO_H
@@ -36,7 +36,11 @@ typedef struct sekisho_error {
     char text[251];              /* ends with a zero */
 } sekisho_error;
 
-/* Connects to "tcp://HOST:PORT", "unix:PATH" or "ipc:PATH" and greets the server. NULL on failure. */
+/* Connects to "tcp://HOST:PORT", "unix:PATH" or "ipc:PATH" and greets the server. NULL on failure.
+ *
+ * A library that was built with `--features tls` connects to "tls://HOST:PORT?ca=FILE&cert=FILE&key=FILE&name=NAME", too: the
+ * authorities that are trusted (without it those of the system), the client's certificate and its key, and the name in
+ * the server's certificate if that is not HOST, each of which may be left out (docs/endpoint.md). */
 sekisho_client *sekisho_connect(const char *address, const char *label, sekisho_error *error);
 
 /* Ends the session and frees the client. Calls that were not answered or abandoned are freed with it. */

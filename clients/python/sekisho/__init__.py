@@ -1,4 +1,4 @@
-"""A client for Sekisho's native protocol (docs/protocol.md), over TCP, Unix sockets and shared memory."""
+"""A client for Sekisho's native protocol (docs/protocol.md), over TCP, TLS, Unix sockets and shared memory."""
 
 from ._client import Call, Client, connect
 from ._errors import Broken, Code, Ended, Failed, Lost, SekishoError

@@ -4,6 +4,7 @@ import collections
 import os
 import select
 import socket
+import ssl
 import struct
 from types import TracebackType
 from typing import Deque, Dict, Iterator, Optional, Set, Tuple, Type, Union
@@ -11,6 +12,7 @@ from typing import Deque, Dict, Iterator, Optional, Set, Tuple, Type, Union
 from . import _protobuf as protobuf
 from ._errors import Broken, Code, Ended, Failed, Lost, SekishoError
 from ._shared import SharedMemoryStream
+from ._tls import TlsStream, client_context, parse
 
 Address = Union[str, "os.PathLike[str]", Tuple[str, int]]
 
@@ -32,9 +34,14 @@ def connect(
     user: str = "",
     admin: bool = False,
     timeout: Optional[float] = 60.0,
+    ssl_context: Optional[ssl.SSLContext] = None,
 ) -> "Client":
-    """Connects to "tcp://HOST:PORT", "unix:PATH" or "ipc:PATH" (shared memory), and says hello. A path of a Unix
-    socket, "HOST:PORT" and (host, port) will do as well.
+    """Connects to "tcp://HOST:PORT", "tls://HOST:PORT", "unix:PATH" or "ipc:PATH" (shared memory), and says hello. A
+    path of a Unix socket, "HOST:PORT" and (host, port) will do as well.
+
+    "tls://HOST:PORT?ca=FILE&cert=FILE&key=FILE&name=NAME" has the authorities that are trusted (those of the system, if
+    none is named), the client's certificate and its key (PEM), and the name in the server's certificate, if that is not
+    HOST. `ssl_context` takes the place of `ca`, `cert` and `key`.
 
     The credential is a token or, with a user, that user's password.
 
@@ -45,6 +52,18 @@ def connect(
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Client(stream, label, application, credential, admin, user)
     path = os.fspath(address)
+    if path.startswith("tls://"):
+        host, number, options = parse(path)
+        # Files are read before there is a connection.
+        context = ssl_context or client_context(options)
+        stream = socket.create_connection((host, number), timeout=timeout)
+        try:
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            secured = TlsStream(stream, context, options.get("name", host))
+        except BaseException:
+            stream.close()
+            raise
+        return Client(secured, label, application, credential, admin, user)
     is_shared = path.startswith("ipc:")
     if path.startswith(("unix:", "ipc:")):
         path = path.partition(":")[2]
@@ -86,7 +105,7 @@ class Client:
 
     def __init__(
         self,
-        stream: Union[socket.socket, SharedMemoryStream],
+        stream: Union[socket.socket, SharedMemoryStream, TlsStream],
         label: str = "",
         application: str = "",
         credential: bytes = b"",
@@ -243,7 +262,7 @@ class Client:
 
     def _wait(self, events: int) -> int:
         """Waits for the transport: what happened, or nothing after too long."""
-        if isinstance(self._stream, SharedMemoryStream):
+        if isinstance(self._stream, (SharedMemoryStream, TlsStream)):
             return self._stream.wait(events, self.timeout)
         poll = select.poll()
         poll.register(self._stream, events)

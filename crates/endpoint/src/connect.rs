@@ -1,82 +1,22 @@
-//! Connecting by an address, whatever the transport: `tcp://HOST:PORT`, `unix:PATH` or `ipc:PATH` (shared memory over a
-//! Unix socket). A path that begins with `@` is an abstract name.
+//! Connecting by an [`Address`], whatever the transport.
 
-use std::fmt;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
-use std::str::FromStr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sekisho_service::Peer;
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::address::Address;
 use crate::blocking;
 use crate::client::Client;
 use crate::core::{CONNECT_TIMEOUT, CallError, Options};
 use crate::ipc;
 use crate::stream::Stream;
-
-/// Where a server is.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Address {
-    /// `tcp://HOST:PORT`.
-    Tcp(String),
-    /// `unix:PATH`.
-    Unix(String),
-    /// `ipc:PATH`: shared memory.
-    Ipc(String),
-}
-
-/// The text is no address.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NoAddress(String);
-
-impl FromStr for Address {
-    type Err = NoAddress;
-
-    fn from_str(text: &str) -> Result<Self, NoAddress> {
-        let found = if let Some(rest) = text.strip_prefix("tcp://") {
-            let has_port = rest.rsplit_once(':').is_some_and(|(host, port)| {
-                !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
-            });
-            has_port.then(|| Self::Tcp(rest.to_owned()))
-        } else if let Some(path) = text.strip_prefix("unix:") {
-            Some(Self::Unix(path.to_owned())).filter(|_| !path.is_empty())
-        } else if let Some(path) = text.strip_prefix("ipc:") {
-            Some(Self::Ipc(path.to_owned())).filter(|_| !path.is_empty())
-        } else {
-            None
-        };
-        found.ok_or_else(|| NoAddress(text.to_owned()))
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(at) => write!(out, "tcp://{at}"),
-            Self::Unix(path) => write!(out, "unix:{path}"),
-            Self::Ipc(path) => write!(out, "ipc:{path}"),
-        }
-    }
-}
-
-impl fmt::Display for NoAddress {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = "tcp://HOST:PORT, unix:PATH and ipc:PATH are known";
-        write!(out, "{:?} is no address: {known}", self.0)
-    }
-}
-
-impl std::error::Error for NoAddress {}
-
-impl From<NoAddress> for io::Error {
-    fn from(error: NoAddress) -> Self {
-        Self::new(io::ErrorKind::InvalidInput, error)
-    }
-}
+#[cfg(feature = "tls")]
+use crate::tls;
 
 /// A transport of any kind.
 #[derive(Debug)]
@@ -87,6 +27,9 @@ pub enum AnyStream {
     Unix(UnixStream),
     /// Shared memory.
     Ipc(Box<ipc::Stream>),
+    /// TCP with TLS.
+    #[cfg(feature = "tls")]
+    Tls(Box<tls::Stream>),
 }
 
 /// Connects to an address and greets the server.
@@ -114,17 +57,35 @@ pub async fn connect_to(
 
 async fn open(address: &Address, spin: Duration) -> io::Result<AnyStream> {
     Ok(match address {
-        Address::Tcp(at) => {
-            let stream = TcpStream::connect(at).await?;
-            stream.set_nodelay(true)?;
-            AnyStream::Tcp(stream)
-        }
+        Address::Tcp(at) => AnyStream::Tcp(open_tcp(at).await?),
         Address::Unix(path) => AnyStream::Unix(open_unix(path)?),
         Address::Ipc(path) => {
             let stream = ipc::Stream::connect(open_unix(path)?).with_spin(spin);
             AnyStream::Ipc(Box::new(stream))
         }
+        #[cfg(feature = "tls")]
+        Address::Tls(at, options) => {
+            let name = options.server_name(at)?;
+            let options = options.clone();
+            // Files are read, as they are now: certificates are renewed.
+            let config = tokio::task::spawn_blocking(move || options.client_config());
+            let config = config.await.map_err(io::Error::other)??;
+            AnyStream::Tls(Box::new(tls::Stream::connect(open_tcp(at).await?, config, name).await?))
+        }
+        #[cfg(not(feature = "tls"))]
+        Address::Tls(..) => return Err(without_tls()),
     })
+}
+
+async fn open_tcp(at: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(at).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+#[cfg(not(feature = "tls"))]
+fn without_tls() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "built without the feature \"tls\"")
 }
 
 /// A Unix socket connects at once, or its queue is full.
@@ -148,6 +109,8 @@ impl Stream for AnyStream {
             Self::Tcp(stream) => Stream::poll_read(stream, cx, into),
             Self::Unix(stream) => Stream::poll_read(stream, cx, into),
             Self::Ipc(stream) => Stream::poll_read(&mut **stream, cx, into),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Stream::poll_read(&mut **stream, cx, into),
         }
     }
 
@@ -156,6 +119,8 @@ impl Stream for AnyStream {
             Self::Tcp(stream) => Stream::poll_write(stream, cx, bytes),
             Self::Unix(stream) => Stream::poll_write(stream, cx, bytes),
             Self::Ipc(stream) => Stream::poll_write(&mut **stream, cx, bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Stream::poll_write(&mut **stream, cx, bytes),
         }
     }
 
@@ -164,6 +129,8 @@ impl Stream for AnyStream {
             Self::Tcp(stream) => Stream::poll_shut_down(stream, cx),
             Self::Unix(stream) => Stream::poll_shut_down(stream, cx),
             Self::Ipc(stream) => Stream::poll_shut_down(&mut **stream, cx),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Stream::poll_shut_down(&mut **stream, cx),
         }
     }
 
@@ -172,6 +139,8 @@ impl Stream for AnyStream {
             Self::Tcp(stream) => Stream::peer(stream),
             Self::Unix(stream) => Stream::peer(stream),
             Self::Ipc(stream) => Stream::peer(&**stream),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Stream::peer(&**stream),
         }
     }
 }
@@ -185,6 +154,9 @@ pub enum AnyBlockingStream {
     Unix(std::os::unix::net::UnixStream),
     /// Shared memory.
     Ipc(Box<ipc::BlockingStream>),
+    /// TCP with TLS.
+    #[cfg(feature = "tls")]
+    Tls(Box<tls::BlockingStream>),
 }
 
 /// Connects to an address and greets the server, for programs without a runtime.
@@ -204,26 +176,37 @@ fn open_blocking(
     spin: Duration,
 ) -> io::Result<AnyBlockingStream> {
     Ok(match address.parse::<Address>()? {
-        Address::Tcp(at) => {
-            let mut last = io::ErrorKind::AddrNotAvailable.into();
-            for address in std::net::ToSocketAddrs::to_socket_addrs(&at)? {
-                match std::net::TcpStream::connect_timeout(&address, timeout) {
-                    Ok(stream) => {
-                        stream.set_nodelay(true)?;
-                        return Ok(AnyBlockingStream::Tcp(stream));
-                    }
-                    Err(error) => last = error,
-                }
-            }
-            return Err(last);
-        }
+        Address::Tcp(at) => AnyBlockingStream::Tcp(open_std_tcp(&at, timeout)?),
         Address::Unix(path) => AnyBlockingStream::Unix(open_std_unix(&path)?),
         Address::Ipc(path) => {
             let mut stream = ipc::BlockingStream::connect(open_std_unix(&path)?)?;
             stream.set_spin(spin);
             AnyBlockingStream::Ipc(Box::new(stream))
         }
+        #[cfg(feature = "tls")]
+        Address::Tls(at, options) => {
+            let (config, name) = (options.client_config()?, options.server_name(&at)?);
+            let tcp = open_std_tcp(&at, timeout)?;
+            let stream = tls::BlockingStream::connect(tcp, config, name, timeout)?;
+            AnyBlockingStream::Tls(Box::new(stream))
+        }
+        #[cfg(not(feature = "tls"))]
+        Address::Tls(..) => return Err(without_tls()),
     })
+}
+
+fn open_std_tcp(at: &str, timeout: Duration) -> io::Result<std::net::TcpStream> {
+    let mut last = io::ErrorKind::AddrNotAvailable.into();
+    for address in std::net::ToSocketAddrs::to_socket_addrs(at)? {
+        match std::net::TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 impl AnyBlockingStream {
@@ -236,6 +219,8 @@ impl AnyBlockingStream {
                 stream.set_read_timeout(timeout);
                 Ok(())
             }
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.tcp().set_read_timeout(timeout),
         }
     }
 }
@@ -246,6 +231,8 @@ impl blocking::Transport for AnyBlockingStream {
             Self::Tcp(stream) => blocking::Transport::read(stream, into),
             Self::Unix(stream) => blocking::Transport::read(stream, into),
             Self::Ipc(stream) => stream.read(into),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.read(into),
         }
     }
 
@@ -254,6 +241,8 @@ impl blocking::Transport for AnyBlockingStream {
             Self::Tcp(stream) => stream.write_some(bytes),
             Self::Unix(stream) => stream.write_some(bytes),
             Self::Ipc(stream) => stream.write_some(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.write_some(bytes),
         }
     }
 
@@ -262,25 +251,8 @@ impl blocking::Transport for AnyBlockingStream {
             Self::Tcp(stream) => stream.wait(wants_to_write, timeout),
             Self::Unix(stream) => stream.wait(wants_to_write, timeout),
             Self::Ipc(stream) => stream.wait(wants_to_write, timeout),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_names_its_transport() {
-        let good = ["tcp://localhost:80", "tcp://[::1]:9000", "unix:/run/s", "unix:@name", "ipc:s"];
-        for text in good {
-            let address: Address = text.parse().expect("an address");
-            assert_eq!(address.to_string(), text);
-        }
-        let bad = ["", "localhost:80", "tcp://", "tcp://a", "tcp://:80", "tcp://a:0", "tcp://a:x"];
-        for text in bad.into_iter().chain(["unix:", "ipc:", "http://a:80"]) {
-            let error = text.parse::<Address>().expect_err("no address").to_string();
-            assert!(error.contains("is no address"), "{error}");
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.wait(wants_to_write, timeout),
         }
     }
 }

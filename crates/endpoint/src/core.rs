@@ -121,10 +121,14 @@ impl CallError {
     }
 
     /// Whether connecting again may help: a server that refuses the caller will do so again.
-    pub const fn may_pass(&self) -> bool {
+    pub fn may_pass(&self) -> bool {
         use Code as C;
+        use io::ErrorKind as K;
         match self {
-            Self::Transport(_) => true,
+            // An address that is none, files that cannot be read, a certificate that does not verify.
+            Self::Transport(error) => {
+                !matches!(error.kind(), K::InvalidInput | K::InvalidData | K::Unsupported)
+            }
             Self::Ended { code, .. } => !matches!(
                 code,
                 Some(

@@ -23,6 +23,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod address;
 mod admission;
 pub mod blocking;
 mod client;
@@ -44,16 +45,17 @@ mod reconnect;
 pub mod remote;
 mod session;
 mod stream;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod watchdog;
 mod working;
 
+pub use address::{Address, NoAddress, TlsOptions};
 pub use admission::{
     Admission, Admitted, Applicant, Authenticator, Decision, OwnUser, SessionSlots,
 };
 pub use client::{Call, Client, Upload};
-pub use connect::{
-    Address, AnyBlockingStream, AnyStream, NoAddress, connect, connect_blocking, connect_to,
-};
+pub use connect::{AnyBlockingStream, AnyStream, connect, connect_blocking, connect_to};
 pub use connection::Connection;
 pub use core::{CallError, Options};
 pub use echo::Echo;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
+use crate::address::Address;
 use crate::client::{Call, Client};
-use crate::connect::{Address, AnyStream, connect_to};
+use crate::connect::{AnyStream, connect_to};
 use crate::core::{CallError, Options};
 use crate::new_request::NewRequest;
 

@@ -71,9 +71,13 @@ fn every_kind_of_address_is_connected_to() {
 #[test]
 fn what_cannot_be_connected_to_says_so() {
     run(async {
-        for address in ["nonsense", "unix:/nowhere/at/all", "ipc:/nowhere", "tcp://127.0.0.1:1"] {
+        let none = ["nonsense", "unix:/nowhere/at/all", "ipc:/nowhere", "tcp://127.0.0.1:1"];
+        for address in none.into_iter().chain(["tls://127.0.0.1:1"]) {
             let error = connect(address, "").await.expect_err("not there");
             assert!(matches!(error, CallError::Transport(_)), "{address}: {error:?}");
+            // A program that was built without TLS says that, and does not try again.
+            let is_built = cfg!(feature = "tls") || !address.starts_with("tls:");
+            assert_eq!(error.may_pass(), is_built && address != "nonsense", "{address}: {error:?}");
         }
     });
 }

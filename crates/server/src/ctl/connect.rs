@@ -9,9 +9,10 @@ use std::time::Duration;
 use sekisho_config::ListenAddress;
 use sekisho_endpoint::blocking::Transport;
 use sekisho_endpoint::control::{DescribeNode, NodeInfo, What};
+use sekisho_endpoint::{TlsOptions, tls};
 
 use super::session::{Credential, Server};
-use super::tls::TlsSocket;
+use super::tls::refused;
 use super::{Failure, Target};
 use crate::cli::Flags;
 use crate::local_socket::{self, Purpose};
@@ -29,7 +30,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
-    Tls(Box<TlsSocket>),
+    Tls(Box<tls::BlockingStream>),
 }
 
 impl Transport for Socket {
@@ -63,7 +64,7 @@ impl Socket {
         match self {
             Self::Unix(unix) => unix.set_read_timeout(timeout),
             Self::Tcp(tcp) => tcp.set_read_timeout(timeout),
-            Self::Tls(tls) => tls.tcp.set_read_timeout(timeout),
+            Self::Tls(tls) => tls.tcp().set_read_timeout(timeout),
         }
     }
 }
@@ -114,13 +115,29 @@ fn connect(target: &Target) -> Result<Socket, Failure> {
     match target {
         Target { socket: Some(at), cacert: None, .. } => socket(at),
         Target { socket: Some(at), .. } => match socket(at)? {
-            Socket::Tcp(tcp) => Ok(Socket::Tls(Box::new(TlsSocket::new(tcp, target)?))),
+            Socket::Tcp(tcp) => secured(tcp, at, target),
             _ => Err(Failure::Failed(format!("{at}: TLS is for ADDRESS:PORT"))),
         },
         Target { pid: Some(pid), .. } => control_socket(*pid),
         Target { config: None, prefix: None, .. } => control_socket(the_only_one()?),
         target => configured(target),
     }
+}
+
+/// TLS, by what the command line says.
+fn secured(tcp: TcpStream, at: &str, target: &Target) -> Result<Socket, Failure> {
+    let failed = |error: io::Error| Failure::Failed(format!("TLS: {error}"));
+    let options = TlsOptions {
+        authorities: target.cacert.clone(),
+        certificate: target.cert.clone(),
+        key: target.key.clone(),
+        name: target.servername.clone(),
+    };
+    let config = options.client_config().map_err(failed)?;
+    let name = options.server_name(at).map_err(failed)?;
+    let stream = tls::BlockingStream::connect(tcp, config, name, CONNECT_LIMIT);
+    let stream = stream.map_err(|error| refused(&error, target))?;
+    Ok(Socket::Tls(Box::new(stream)))
 }
 
 /// The control socket of a process.

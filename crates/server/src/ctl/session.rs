@@ -1,5 +1,6 @@
 //! A session with a server, and the requests in it: about the server itself, about a node of its cluster, or about all.
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use prost::Message;
@@ -58,7 +59,19 @@ impl Server {
             admin,
             ..Options::default()
         };
-        Ok(Self { client: Client::connect(socket, options)?, scope: Scope::Server, is_partial: false })
+        let is_plain_tcp = matches!(socket, Socket::Tcp(_));
+        let client = Client::connect(socket, options).map_err(|error| match error {
+            CallError::Transport(why)
+                if is_plain_tcp
+                    && matches!(why.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) =>
+            {
+                Failure::NoServer(format!(
+                    "the connection failed: {why}; where the server speaks TLS (\"listen … ssl\"), use --cacert"
+                ))
+            }
+            error => error.into(),
+        })?;
+        Ok(Self { client, scope: Scope::Server, is_partial: false })
     }
 
     /// Asks, and reads the one answer.

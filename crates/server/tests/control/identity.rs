@@ -186,9 +186,21 @@ fn tls_and_the_subject_of_a_certificate() {
     let stranger = call("ours.pem", "theirs-client.pem");
     assert_eq!(stranger.code(), 4, "{}", stranger.stderr);
     assert!(stranger.stderr.contains("certificate is not valid"), "{}", stranger.stderr);
-    assert_eq!(call("theirs.pem", "ours-client.pem").code(), 3, "not our server");
+    let theirs = call("theirs.pem", "ours-client.pem");
+    assert_eq!(theirs.code(), 3, "not our server");
+    assert!(theirs.stderr.contains("unknown authority"), "{}", theirs.stderr);
+    let named = ["--cacert", &file("ours.pem"), "--servername", "other.example", "status"];
+    let named = ctl_at(&address, &named);
+    assert_eq!(named.code(), 3, "{}{}", named.stdout, named.stderr);
+    assert!(named.stderr.contains("another name"), "{}", named.stderr);
     let clear = ctl_at(&address, &["call", "echo", "-d", &body]);
     assert_eq!(clear.code(), 3, "{}{}", clear.stdout, clear.stderr);
+    assert!(clear.stderr.contains("use --cacert"), "{}", clear.stderr);
+    // The other way round: TLS with an address that speaks none.
+    let plain = server.address_of(0).to_string();
+    let plain = ctl_at(&plain, &["--cacert", &file("ours.pem"), "status"]);
+    assert_eq!(plain.code(), 3, "{}{}", plain.stdout, plain.stderr);
+    assert!(plain.stderr.contains("no TLS is spoken there"), "{}", plain.stderr);
     server.rewrite_config(&rules("on"));
     ctl_ok(&server, &["reload"]);
     let none = call("ours.pem", "");

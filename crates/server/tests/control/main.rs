@@ -15,6 +15,7 @@ mod many;
 mod memory;
 mod mistakes;
 mod overview;
+mod secured;
 mod services;
 mod strangers;
 mod support;
