@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sekisho_native::{Code, Greeting};
 
+use crate::stream::PeerCertificate;
 use sekisho_service::{AddressKey, ControlAccess, Identity, Peer};
 
 /// How many may be here at once. Endpoints of several threads share one.
@@ -168,8 +169,21 @@ pub struct Applicant<'a> {
     pub greeting: &'a Greeting,
     /// The peer, as its transport knows it.
     pub peer: &'a Peer,
-    /// The subject of its certificate, where it has shown one and that was verified.
-    pub certificate: Option<&'a Arc<str>>,
+    /// Its certificate, where it has shown one and that was verified.
+    pub certificate: Option<&'a PeerCertificate>,
+}
+
+/// What a peer has proved its identity by, kept with its session: it may be withdrawn while the session lasts
+/// ([`Endpoint::evidence`](crate::Endpoint::evidence)).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Evidence {
+    /// Nothing that the authenticator would look at again.
+    #[default]
+    None,
+    /// Its certificate (DER), and those that came with it.
+    Certificate(Arc<[Vec<u8>]>),
+    /// A password: a hash of what was stored for it, not of the password itself.
+    Password([u8; 32]),
 }
 
 /// A peer that is admitted.
@@ -181,6 +195,8 @@ pub struct Admitted {
     pub control: ControlAccess,
     /// It is admitted for the service `control` alone, and may call no other.
     pub is_control_only: bool,
+    /// What it has proved that by.
+    pub evidence: Evidence,
 }
 
 /// Whether a peer is admitted, and if not, the error for it.
@@ -236,7 +252,8 @@ impl Authenticator for OwnUser {
             return Decision::Now(Err((Code::PermissionError, text.to_owned())));
         }
         let of_peer = || Identity::of_peer(peer);
-        let identity = certificate.map_or_else(of_peer, |of| Identity::Certificate(Arc::clone(of)));
+        let of_certificate = |of: &PeerCertificate| Identity::Certificate(Arc::clone(&of.subject));
+        let identity = certificate.map_or_else(of_peer, of_certificate);
         // Only a session that asks for it controls anything, and then it is trusted.
         let control = if greeting.wants_admin { ControlAccess::Full } else { ControlAccess::None };
         Decision::Now(Ok(Admitted { identity, control, ..Admitted::default() }))

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Notify;
 
 use crate::admission::{
-    Admission, Applicant, Authenticator, Decision, OwnUser, Rank, SessionSlots,
+    Admission, Applicant, Authenticator, Decision, Evidence, OwnUser, Rank, SessionSlots,
 };
 use crate::clock::Clock;
 use crate::connection::Connection;
@@ -100,6 +100,8 @@ pub struct Counters {
     pub refused: u64,
     /// Requests that their callers might not make, or not then: permissions and limits of identities.
     pub denied: u64,
+    /// Sessions that ended because what they were admitted for was withdrawn.
+    pub withdrawn: u64,
     /// Requests that were admitted.
     pub requests: u64,
     /// Handlers that answered while their channel was open.
@@ -121,6 +123,7 @@ impl Counters {
             admitted: self.admitted + other.admitted,
             refused: self.refused + other.refused,
             denied: self.denied + other.denied,
+            withdrawn: self.withdrawn + other.withdrawn,
             requests: self.requests + other.requests,
             answered_with_open_channel: self.answered_with_open_channel
                 + other.answered_with_open_channel,
@@ -406,6 +409,22 @@ impl Endpoint {
         for caller in callers.iter().filter(|caller| is_meant(caller)) {
             self.shut_down(caller.session, manner);
         }
+    }
+
+    /// What the sessions were admitted for, where it may be withdrawn.
+    pub fn evidence(&self) -> Vec<(Rc<Caller>, Evidence)> {
+        self.sessions.borrow().values().filter_map(|session| session.evidence()).collect()
+    }
+
+    /// What a session was admitted for has been withdrawn: it ends gracefully, its client is told `text`, and the
+    /// observer `why`.
+    pub fn withdraw(&self, session: u64, text: &'static str, why: &str) {
+        let Some(session) = self.session(session) else { return };
+        // It may have ended since it was looked at.
+        let Some((caller, _)) = session.evidence() else { return };
+        self.count(|counters| counters.withdrawn += 1);
+        self.config.observer.withdrawn(&caller, why);
+        session.command(|engine, _, now| engine.withdraw(text, now));
     }
 
     /// Shuts every session down, admits no new one, and returns when the last one is gone.

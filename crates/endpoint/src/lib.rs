@@ -52,7 +52,7 @@ mod working;
 
 pub use address::{Address, NoAddress, TlsOptions};
 pub use admission::{
-    Admission, Admitted, Applicant, Authenticator, Decision, OwnUser, SessionSlots,
+    Admission, Admitted, Applicant, Authenticator, Decision, Evidence, OwnUser, SessionSlots,
 };
 pub use client::{Call, Client, Upload};
 pub use connect::{AnyBlockingStream, AnyStream, connect, connect_blocking, connect_to};
@@ -64,7 +64,7 @@ pub use new_request::NewRequest;
 pub use observer::{Observer, Silent};
 pub use reconnect::{Backoff, ReconnectingClient};
 pub use session::{RequestInfo, SessionInfo};
-pub use stream::Stream;
+pub use stream::{PeerCertificate, Stream};
 pub use watchdog::{Heartbeat, StuckTurn, Watchdog};
 
 pub use sekisho_lifecycle::stay::Bug;

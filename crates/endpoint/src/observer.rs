@@ -23,6 +23,11 @@ pub trait Observer {
         let _ = (caller, service, code, text);
     }
 
+    /// What a session was admitted for has been withdrawn, for this reason, and it ends.
+    fn withdrawn(&self, caller: &Caller, why: &str) {
+        let _ = (caller, why);
+    }
+
     /// A connection has ended, admitted as a session or not.
     fn closed(&self, session: u64, peer: &Peer, reason: CloseReason) {
         let _ = (session, peer, reason);

@@ -16,7 +16,7 @@ use sekisho_service::{
 };
 use tokio::net::UnixStream;
 
-use crate::admission::{Admitted, SlotGuard};
+use crate::admission::{Admitted, Evidence, SlotGuard};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
@@ -72,6 +72,8 @@ pub(crate) struct Member {
     pub(crate) since: Moment,
     is_admin: bool,
     is_control_only: bool,
+    /// Few sessions have any.
+    evidence: Option<Box<Evidence>>,
     /// Gone with the connection and the last answer.
     slot: Option<SlotGuard>,
 }
@@ -206,6 +208,15 @@ impl Session {
         self.state.borrow().member.as_ref().map(|member| Rc::clone(&member.caller))
     }
 
+    /// What it was admitted for, if that may be withdrawn, and the session goes on.
+    pub(crate) fn evidence(&self) -> Option<(Rc<Caller>, Evidence)> {
+        let state = self.state.borrow();
+        let member = state.member.as_ref()?;
+        let evidence = member.evidence.as_deref()?;
+        let goes_on = !state.is_over && state.engine.stay().asked().is_none();
+        goes_on.then(|| (Rc::clone(&member.caller), evidence.clone()))
+    }
+
     /// Whether it was admitted for the service `control` alone.
     pub(crate) fn is_control_only(&self) -> bool {
         self.state.borrow().member.as_ref().is_some_and(|member| member.is_control_only)
@@ -259,7 +270,8 @@ impl Session {
         slot: SlotGuard,
         now: Moment,
     ) {
-        let Admitted { identity, control, is_control_only } = admitted;
+        let Admitted { identity, control, is_control_only, evidence } = admitted;
+        let evidence = Some(evidence).filter(|evidence| *evidence != Evidence::None).map(Box::new);
         self.state.borrow_mut().member = Some(Member {
             label: greeting.label,
             application: greeting.application,
@@ -268,6 +280,7 @@ impl Session {
             since: now,
             is_admin: greeting.wants_admin,
             is_control_only,
+            evidence,
             slot: Some(slot),
         });
     }

@@ -22,11 +22,20 @@ pub trait Stream: Unpin {
     fn reset_on_close(&mut self) {}
     /// The peer.
     fn peer(&self) -> Peer;
-    /// The subject of the peer's certificate, where it has shown one and that was verified. It is asked for when the
-    /// peer's greeting has come. An error is why the peer is refused.
-    fn certificate(&self) -> Result<Option<Arc<str>>, String> {
+    /// The peer's certificate, where it has shown one and that was verified. It is asked for when the peer's greeting
+    /// has come. An error is why the peer is refused.
+    fn certificate(&self) -> Result<Option<PeerCertificate>, String> {
         Ok(None)
     }
+}
+
+/// A certificate that a peer has shown, and that was verified.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerCertificate {
+    /// Its subject.
+    pub subject: Arc<str>,
+    /// The certificate (DER), and those that came with it.
+    pub chain: Arc<[Vec<u8>]>,
 }
 
 macro_rules! stream_of {

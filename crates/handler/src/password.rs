@@ -200,56 +200,91 @@ pub enum Answer {
     Unusable(&'static str),
 }
 
+/// A hash of what a file has stored for a user, by which it is known again whether that is still the same. Only the worker
+/// whose cache it is can compare it.
+pub fn record(password_cache: &PasswordCache, users: &Users, user: &[u8]) -> Option<Key> {
+    match users.find(user) {
+        User::Known(stored) => Some(password_cache.key(stored.text(), user, b"")),
+        User::Unknown(_) | User::Nobody => None,
+    }
+}
+
+/// The users of a file as they are now: to be called outside the event loop.
+pub fn read_users(path: &Path, wall_secs: i64) -> io::Result<Users> {
+    Users::read(path, wall_secs)
+}
+
 /// Whether the password is the user's by this file, as far as that is known at once.
 pub fn ask(
+    files: &UserFiles,
+    password_cache: &PasswordCache,
+    question: [&[u8]; 3],
+    now: Moment,
+    wall_secs: i64,
+) -> Answer {
+    ask_and_show(files, password_cache, question, now, wall_secs).0
+}
+
+/// The same, with the users that were looked at.
+pub fn ask_and_show(
     files: &UserFiles,
     password_cache: &PasswordCache,
     [path, user, password]: [&[u8]; 3],
     now: Moment,
     wall_secs: i64,
-) -> Answer {
+) -> (Answer, Option<Arc<Users>>) {
     let identity = match rustix::fs::stat(path) {
         Ok(stat) => Identity::of(&stat),
-        Err(errno) => return trouble(errno.into()),
+        Err(errno) => return (trouble(errno.into()), None),
     };
     if let Some(error) = files.take_failure(path) {
-        return trouble(error);
+        return (trouble(error), None);
     }
-    let question = |users, key| {
-        Answer::Later(PasswordQuery {
+    let users = files.find(path, identity, wall_secs);
+    let answer = users.as_ref().map(|users| ask_users(users, password_cache, user, password, now));
+    let answer = match answer {
+        Some(Ok(answer)) => answer,
+        later => Answer::Later(PasswordQuery {
             path: path.to_vec(),
             wall_secs,
-            users,
+            users: users.clone(),
             user: user.to_vec(),
             password: password.to_vec(),
-            key,
-        })
+            key: later.and_then(Result::err),
+        }),
     };
-    let Some(users) = files.find(path, identity, wall_secs) else { return question(None, None) };
+    (answer, users)
+}
+
+/// An error is the key under which the answer will be known.
+fn ask_users(
+    users: &Users,
+    password_cache: &PasswordCache,
+    user: &[u8],
+    password: &[u8],
+    now: Moment,
+) -> Result<Answer, Key> {
     let (stored, is_known) = match users.find(user) {
         User::Known(stored) => (stored, true),
         User::Unknown(stand_in) => (stand_in, false),
-        User::Nobody => return Answer::Known(Password::Unknown),
+        User::Nobody => return Ok(Answer::Known(Password::Unknown)),
     };
     let result = |is_right| match (is_known, is_right) {
-        (false, _) => Password::Unknown,
-        (true, true) => Password::Right,
-        (true, false) => Password::Wrong,
+        (false, _) => Answer::Known(Password::Unknown),
+        (true, true) => Answer::Known(Password::Right),
+        (true, false) => Answer::Known(Password::Wrong),
     };
     if password.len() > PASSWORD_MAX || password.contains(&0) {
-        return Answer::Known(result(false));
+        return Ok(result(false));
     }
     if let Some(why) = stored.why_unusable().filter(|_| is_known) {
-        return Answer::Unusable(why);
+        return Ok(Answer::Unusable(why));
     }
     if stored.is_quick() {
-        return Answer::Known(result(stored.is(password)));
+        return Ok(result(stored.is(password)));
     }
     let key = password_cache.key(stored.text(), user, password);
-    match password_cache.find(&key, now) {
-        Some(is_right) => Answer::Known(result(is_right)),
-        None => question(Some(users), Some(key)),
-    }
+    password_cache.find(&key, now).map(result).ok_or(key)
 }
 
 fn trouble(error: io::Error) -> Answer {

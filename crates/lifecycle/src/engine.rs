@@ -65,6 +65,8 @@ pub enum CloseReason {
     TooMany,
     /// The peer may not come in: its credential or its version will not do.
     NotAdmitted,
+    /// What the peer was admitted for has been withdrawn: its password or its certificate.
+    Withdrawn,
     /// The configuration said to close without an answer (`return 444`).
     ByConfiguration,
     /// The server drains: graceful shutdown.
@@ -94,6 +96,7 @@ impl CloseReason {
             Self::KeepAliveOff => "keepalive_off",
             Self::TooMany => "too_many_connections",
             Self::NotAdmitted => "not_admitted",
+            Self::Withdrawn => "withdrawn",
             Self::ByConfiguration => "by_configuration",
             Self::Draining => "draining",
             Self::Forced => "forced",

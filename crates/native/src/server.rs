@@ -255,7 +255,16 @@ impl Server {
         }
     }
 
-    /// The transport failed, or was taken away (L12).
+    /// What the peer was admitted for has been withdrawn: the session ends gracefully, and the peer is told this.
+    pub fn withdraw(&mut self, text: &'static str, now: Moment) {
+        if self.phase == Phase::Open {
+            let code = Code::AuthenticationError.number();
+            let ending = Ending { reason: CloseReason::Withdrawn, code, text };
+            self.end_by(Manner::Graceful, ending, now);
+        }
+    }
+
+    /// The transport failed, or was taken away.
     pub fn transport_lost(&mut self, reason: CloseReason, now: Moment) {
         if let Stage::Closed(_) = self.stage {
             return;

@@ -6,6 +6,7 @@ pub mod gate;
 pub mod http;
 mod log_pace;
 mod logger;
+mod review;
 mod tls;
 pub(crate) mod visit;
 
@@ -169,7 +170,10 @@ impl Worker {
             return;
         };
         let endpoint = match before {
-            Some(before) if Arc::ptr_eq(&before.rules, &rules) => before.endpoint,
+            Some(before) if Arc::ptr_eq(&before.rules, &rules) => {
+                self.review_native(&rules, &before.endpoint, site.native_tls.clone());
+                before.endpoint
+            }
             before => {
                 if let Some(before) = before {
                     self.retire_native(before);
@@ -194,9 +198,11 @@ impl Worker {
                 ListenAddress::Tcp(_) => {
                     let tls = site.native_tls.clone().filter(|_| is(&|options| options.tls));
                     TcpListener::from_std(socket.into()).map(|listener| match tls {
-                        Some(tls) => tokio::task::spawn_local(
-                            endpoint.listen_tcp_through(listener, move |tcp| tls.accept(tcp)),
-                        ),
+                        Some(tls) => {
+                            let worker = Rc::downgrade(self);
+                            let accept = move |tcp| tls.accept(tcp, Weak::clone(&worker));
+                            tokio::task::spawn_local(endpoint.listen_tcp_through(listener, accept))
+                        }
                         None => tokio::task::spawn_local(endpoint.listen_tcp(listener)),
                     })
                 }

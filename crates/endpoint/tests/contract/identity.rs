@@ -5,8 +5,8 @@ use std::time::Duration;
 use prost::Message as _;
 use sekisho_endpoint::control::{self, ControlRequest, What};
 use sekisho_endpoint::{
-    CallError, CloseReason, Code, Identity, IdentityMatch, Options, Permissions, RequestLimits,
-    SessionSlots,
+    CallError, CloseReason, Code, Evidence, Identity, IdentityMatch, Options, Permissions,
+    RequestLimits, SessionSlots,
 };
 use sekisho_native::frame::{self, Head, Kind};
 use sekisho_native::message::{self, Hello};
@@ -29,6 +29,31 @@ fn pipelined() -> Vec<u8> {
 }
 
 contract! {
+    /// E13, L6: what a session was admitted for is withdrawn: it ends gracefully, with the reason, and no other does.
+    #[test]
+    async fn a_session_whose_evidence_is_withdrawn_ends_gracefully() {
+        let world = World::<T>::new();
+        let ann = world.try_connect(user("ann", b"password")).await.expect("admitted");
+        let other = world.try_connect(user("bob", b"")).await.expect("admitted");
+        let mut running = ann.request(HOLD, b"x").expect("made");
+        ann.flush().await.expect("sent");
+        world.held(1).await;
+        let endpoint = &world.endpoint;
+        let [(caller, evidence)] = &endpoint.evidence()[..] else { panic!("one may be withdrawn") };
+        assert_eq!(*evidence, Evidence::Password([7; 32]));
+        endpoint.withdraw(caller.session, "gone", "it is gone");
+        // Neither a repeat nor a session without evidence.
+        endpoint.withdraw(caller.session, "gone", "it is gone");
+        endpoint.withdraw(other.session(), "gone", "it is gone");
+        assert_eq!(endpoint.counters().withdrawn, 1);
+        assert!(endpoint.evidence().is_empty(), "it is known to end");
+        world.release(b"x").await;
+        assert_eq!(running.answer().await.expect("a result"), b"x");
+        let ended = ann.ended().await.expect_err("not as we asked");
+        assert!(matches!(&ended, CallError::Ended { code: Some(Code::AuthenticationError), text } if text == "gone"));
+        assert_eq!(other.call(ECHO, b"y").await.expect("a result"), b"y");
+    }
+
     /// E2, E13: what comes behind the handshake waits for the decision, and then runs.
     #[test]
     async fn a_decision_takes_its_time_and_nothing_runs_before() {

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use sekisho_endpoint::{
     Admission, Admitted, Applicant, Budget, Bug, Call, CallError, Caller, Channel, Client,
-    CloseReason, Code, Config, ControlAccess, Decision, Echo, Endpoint, Identity, Observer,
-    Options, Peer, Permissions, Policy, Request, RequestId, RequestLimits, Response, ServiceAccess,
-    Services, SessionSlots, Stream, WriteError, ipc, loopback, service_fn, stream_service_fn,
+    CloseReason, Code, Config, ControlAccess, Decision, Echo, Endpoint, Evidence, Identity,
+    Observer, Options, Peer, Permissions, Policy, Request, RequestId, RequestLimits, Response,
+    ServiceAccess, Services, SessionSlots, Stream, WriteError, ipc, loopback, service_fn,
+    stream_service_fn,
 };
 use sekisho_native::frame::{self, HEAD_BYTES, Head, Kind};
 use sekisho_native::message::{self, Bye, Hello};
@@ -366,7 +367,11 @@ fn gate(shared: &Rc<Shared>) -> impl Fn(&Applicant<'_>) -> Decision + use<> {
         // Only a session that asks for the admin slot controls anything.
         let control = if greeting.wants_admin { ControlAccess::Full } else { ControlAccess::None };
         let is_control_only = greeting.user == "monitor";
-        let admitted: Admission = Ok(Admitted { identity, control, is_control_only });
+        let evidence = match greeting.credential.bytes() {
+            b"password" => Evidence::Password([7; 32]),
+            _ => Evidence::None,
+        };
+        let admitted: Admission = Ok(Admitted { identity, control, is_control_only, evidence });
         match greeting.credential.bytes() {
             b"wrong" => {
                 let text = "who are you".to_owned();

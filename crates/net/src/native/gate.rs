@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use sekisho_config::Level;
 use sekisho_endpoint::{
-    Admission, Admitted, Applicant, Authenticator, Code, ControlAccess, Decision, Identity,
-    IdentityMatch, Peer, Permissions, Secret,
+    Admission, Admitted, Applicant, Authenticator, Code, ControlAccess, Decision, Evidence,
+    Identity, IdentityMatch, Peer, PeerCertificate, Permissions, Secret,
 };
 use sekisho_handler::memory;
 use sekisho_handler::password::{self, Answer};
@@ -86,8 +86,8 @@ pub struct GateRules {
 /// What is known of a peer's identity without looking elsewhere.
 #[derive(PartialEq, Eq, Debug)]
 enum Proof {
-    /// This.
-    Known(Identity),
+    /// This, by what may be withdrawn or not.
+    Known(Identity, Evidence),
     /// A user's password is to be checked.
     Password,
     /// What it has shown is wrong.
@@ -106,21 +106,25 @@ impl GateRules {
         // Where no credential is known, none can be wrong.
         if !greeting.credential.is_empty() && !self.tokens.is_empty() {
             return match self.tokens.holder(greeting.credential.bytes()) {
-                Some(name) => Proof::Known(Identity::Token(Arc::clone(name))),
+                // A change of tokens ends every session.
+                Some(name) => Proof::Known(Identity::Token(Arc::clone(name)), Evidence::None),
                 None => Proof::Wrong(WRONG),
             };
         }
-        Proof::Known(match certificate {
-            Some(subject) => Identity::Certificate(Arc::clone(subject)),
-            None => Identity::of_peer(peer),
-        })
+        match certificate {
+            Some(PeerCertificate { subject, chain }) => Proof::Known(
+                Identity::Certificate(Arc::clone(subject)),
+                Evidence::Certificate(Arc::clone(chain)),
+            ),
+            None => Proof::Known(Identity::of_peer(peer), Evidence::None),
+        }
     }
 
     /// A peer that has proved this much: whether it may come in.
     fn admit(
         &self,
         permissions: &Permissions,
-        identity: Identity,
+        (identity, evidence): (Identity, Evidence),
         peer: &Peer,
         wants_admin: bool,
     ) -> Admission {
@@ -139,7 +143,7 @@ impl GateRules {
         }
         // One that may only read and was not named for sessions reads, and calls nothing else.
         let is_control_only = !is_allowed && control != ControlAccess::Full;
-        Ok(Admitted { identity, control, is_control_only })
+        Ok(Admitted { identity, control, is_control_only, evidence })
     }
 }
 
@@ -176,33 +180,33 @@ impl Authenticator for Gate {
         let NativeRules { gate, access, .. } = &*self.rules;
         match gate.proof(applicant) {
             Proof::Wrong(why) => Decision::Now(Err((Code::AuthenticationError, why.to_owned()))),
-            Proof::Known(identity) => {
-                let permissions = &access.permissions;
-                Decision::Now(gate.admit(permissions, identity, applicant.peer, wants_admin))
+            Proof::Known(identity, evidence) => {
+                let (permissions, known) = (&access.permissions, (identity, evidence));
+                Decision::Now(gate.admit(permissions, known, applicant.peer, wants_admin))
             }
             Proof::Password => {
                 let (rules, worker) = (Arc::clone(&self.rules), Weak::clone(&self.worker));
                 let (greeting, peer) = (applicant.greeting.clone(), *applicant.peer);
                 Decision::later(async move {
                     let (user, password) = (greeting.user.as_str(), greeting.credential.bytes());
-                    check_password(&rules, &worker, &peer, user, password).await?;
-                    let identity = Identity::User(user.into());
+                    let evidence = check_password(&rules, &worker, &peer, user, password).await?;
+                    let known = (Identity::User(user.into()), evidence);
                     let permissions = &rules.access.permissions;
-                    rules.gate.admit(permissions, identity, &peer, wants_admin)
+                    rules.gate.admit(permissions, known, &peer, wants_admin)
                 })
             }
         }
     }
 }
 
-/// Whether the password is the user's.
+/// Whether the password is the user's: what is stored for it.
 async fn check_password(
     rules: &NativeRules,
     worker: &Weak<Worker>,
     peer: &Peer,
     user: &str,
     password: &[u8],
-) -> Result<(), (Code, String)> {
+) -> Result<Evidence, (Code, String)> {
     let wrong = || (Code::AuthenticationError, WRONG.to_owned());
     let unable =
         || (Code::ServiceUnavailable, "the password cannot be checked at the moment".to_owned());
@@ -216,7 +220,7 @@ async fn check_password(
         let log = WorkerLog(Rc::downgrade(&worker));
         let report = |level, message: fmt::Arguments<'_>| log.log(level, None, message);
         let shown = path.display();
-        let answer = password::ask(
+        let (answer, users) = password::ask_and_show(
             &worker.shared.user_files,
             &worker.password_cache.borrow(),
             [path.as_os_str().as_bytes(), user.as_bytes(), password],
@@ -224,7 +228,11 @@ async fn check_password(
             unix_time().as_secs() as i64,
         );
         let question = match answer {
-            Answer::Known(Password::Right) => return Ok(()),
+            Answer::Known(Password::Right) => {
+                let cache = worker.password_cache.borrow();
+                let stored = users.and_then(|it| password::record(&cache, &it, user.as_bytes()));
+                return Ok(stored.map_or(Evidence::None, Evidence::Password));
+            }
             Answer::Known(_) => return Err(wrong()),
             Answer::Later(question) => question,
             Answer::Trouble(_, error) => {
@@ -290,12 +298,14 @@ mod tests {
         let without = GateRules::default();
         let (local, tcp) =
             (Peer::Local { uid: 7, pid: None }, Peer::Tcp(([192, 0, 2, 1], 1).into()));
-        let subject: Arc<str> = "CN=ann".into();
-        let token = |name: &str| Proof::Known(Identity::Token(name.into()));
-        let anonymous = || Proof::Known(Identity::Anonymous);
+        let chain: Arc<[Vec<u8>]> = [b"der".to_vec()].into();
+        let subject = PeerCertificate { subject: "CN=ann".into(), chain: Arc::clone(&chain) };
+        let known = |identity| Proof::Known(identity, Evidence::None);
+        let token = |name: &str| known(Identity::Token(name.into()));
+        let anonymous = || known(Identity::Anonymous);
         for (rules, user, credential, peer, certificate, expected) in [
             (&with, "", &b""[..], tcp, None, anonymous()),
-            (&with, "", b"", local, None, Proof::Known(Identity::Unix(7))),
+            (&with, "", b"", local, None, known(Identity::Unix(7))),
             (&with, "", b"0123456789abcdef", tcp, None, token("ci")),
             (&with, "", b"0123456789abcdeg", local, None, token("backup")),
             (&with, "", b"0123456789abcdeg", tcp, Some(&subject), token("backup")),
@@ -308,7 +318,10 @@ mod tests {
                 b"",
                 tcp,
                 Some(&subject),
-                Proof::Known(Identity::Certificate("CN=ann".into())),
+                Proof::Known(
+                    Identity::Certificate("CN=ann".into()),
+                    Evidence::Certificate(Arc::clone(&chain)),
+                ),
             ),
             (&without, "", b"anything", tcp, None, anonymous()),
             (
@@ -359,7 +372,8 @@ mod tests {
             (&closed, ci(), false, Ok((ControlAccess::None, false))),
             (&closed, ci(), true, Ok((ControlAccess::Read, false))),
         ] {
-            let admitted = rules.admit(&permissions, identity.clone(), &tcp, wants_admin);
+            let admitted =
+                rules.admit(&permissions, (identity.clone(), Evidence::None), &tcp, wants_admin);
             assert_eq!(outcome(admitted), expected, "{identity} {wants_admin}");
         }
     }

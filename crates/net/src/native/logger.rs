@@ -67,6 +67,13 @@ impl<L: NativeLog> Observer for SessionLogger<L> {
         self.log.log(Level::Warn, Some(session), message);
     }
 
+    fn withdrawn(&self, caller: &Caller, why: &str) {
+        let Caller { session, peer, identity, .. } = caller;
+        let peer = shown_peer(peer);
+        let message = format_args!("native session of {peer}, identity {identity}, ends: {why}");
+        self.log.log(Level::Notice, Some(*session), message);
+    }
+
     fn closed(&self, session: u64, peer: &Peer, reason: CloseReason) {
         self.log.note_activity();
         let message = format_args!("closed: {}, native, {}", reason.tag(), shown_peer(peer));

@@ -2,17 +2,19 @@
 //! client's certificate, if it has shown one.
 
 use std::io;
+use std::rc::Weak;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rustls::ServerConnection;
 use rustls::pki_types::CertificateDer;
 use sekisho_config::VerifyClient;
-use sekisho_endpoint::{Peer, Stream, tls};
+use sekisho_endpoint::{Peer, PeerCertificate, Stream, tls};
 use sekisho_route::ClientVerdict;
 use tokio::net::TcpStream;
 
 use crate::tls::ServerTls;
+use crate::worker::Worker;
 
 /// The settings, ready to be used.
 #[derive(Debug)]
@@ -23,12 +25,12 @@ pub struct NativeTls {
 
 impl NativeTls {
     /// A connection that was just accepted. If there can be none with these settings, it ends with its first read.
-    pub(super) fn accept(self: &Arc<Self>, tcp: TcpStream) -> TlsStream {
+    pub(super) fn accept(self: &Arc<Self>, tcp: TcpStream, worker: Weak<Worker>) -> TlsStream {
         let stream = match ServerConnection::new(Arc::clone(&self.server.config)) {
             Ok(keys) => Ok(tls::Stream::new(tcp, keys)),
             Err(_) => Err(tcp),
         };
-        TlsStream { stream, tls: Arc::clone(self) }
+        TlsStream { stream, tls: Arc::clone(self), worker }
     }
 
     /// Whose certificate this is, if it proves anything; an error says why it will not do.
@@ -59,6 +61,7 @@ impl NativeTls {
 pub(super) struct TlsStream {
     stream: Result<tls::Stream, TcpStream>,
     tls: Arc<NativeTls>,
+    worker: Weak<Worker>,
 }
 
 impl Stream for TlsStream {
@@ -97,8 +100,15 @@ impl Stream for TlsStream {
         }
     }
 
-    fn certificate(&self) -> Result<Option<Arc<str>>, String> {
+    fn certificate(&self) -> Result<Option<PeerCertificate>, String> {
         let chain = self.stream.as_ref().ok().and_then(tls::Stream::peer_certificates);
-        Ok(self.tls.judge(chain)?.map(Into::into))
+        // A reload since the connection was accepted counts.
+        let site = self.worker.upgrade().and_then(|worker| worker.native.site());
+        let tls = site.and_then(|site| site.native_tls.clone());
+        let subject = tls.as_ref().unwrap_or(&self.tls).judge(chain)?;
+        Ok(subject.map(|subject| PeerCertificate {
+            subject: subject.into(),
+            chain: chain.unwrap_or_default().iter().map(|one| one.to_vec()).collect(),
+        }))
     }
 }

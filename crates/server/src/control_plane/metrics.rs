@@ -148,6 +148,12 @@ pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
             endpoint.refused as f64,
         ),
         one(
+            "sekisho_native_withdrawn_total",
+            "Native sessions ended because their password or certificate was withdrawn",
+            "counter",
+            endpoint.withdrawn as f64,
+        ),
+        one(
             "sekisho_service_denied_total",
             "Calls of services that their callers might not make, or not then (`permit`, `requests_per_identity`)",
             "counter",

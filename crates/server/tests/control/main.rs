@@ -20,3 +20,4 @@ mod services;
 mod strangers;
 mod support;
 mod upstreams;
+mod withdrawn;
