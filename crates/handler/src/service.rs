@@ -36,6 +36,8 @@ use form::Form;
 const CALL_BYTES_MAX: usize = 8 << 20;
 /// A call whose deadline has passed may still answer for so long.
 const LAST_ANSWER: Duration = Duration::from_millis(100);
+/// One that was cancelled, for so long: then it is answered for.
+const CANCELLED_ANSWER: Duration = Duration::from_secs(1);
 
 /// What a call is made with.
 pub struct Call<'a> {
@@ -86,7 +88,7 @@ pub fn start(
         stage: Stage::New,
         is_head: head.method() == Method::Head,
         by,
-        is_late: false,
+        last: None,
     };
     match admitted {
         Ok(permit) => task.permit = Some(permit),
@@ -141,7 +143,8 @@ struct ServiceTask {
     is_head: bool,
     /// Until when the caller waits, where it said so.
     by: Option<Moment>,
-    is_late: bool,
+    /// It was told to end: it is answered for then, and why.
+    last: Option<(Moment, Code, &'static str)>,
 }
 
 /// The request's body.
@@ -207,15 +210,16 @@ impl ServiceTask {
         }
     }
 
-    /// The caller's deadline has passed: the service is told, and has a moment for its answer.
-    fn keep_deadline(&mut self, now: Moment) {
-        let Some(by) = self.by.filter(|by| by.is_due(now)) else { return };
-        if std::mem::replace(&mut self.is_late, true) {
-            self.by = None;
-            self.call.fail(Code::SessionExpired, "the deadline of the request has passed");
-        } else {
-            self.by = Some(by.max(now) + LAST_ANSWER);
+    /// The caller's deadline has passed: the service is told, and has a moment for its answer. One that does not give it,
+    /// after this or another reason to end, is answered for.
+    fn keep_deadlines(&mut self, now: Moment) {
+        if self.by.take_if(|by| by.is_due(now)).is_some() {
+            let text = "the deadline of the request has passed";
+            self.last = Some((now + LAST_ANSWER, Code::SessionExpired, text));
             self.call.cancel(Cause::Deadline);
+        }
+        if let Some((_, code, text)) = self.last.take_if(|(at, ..)| at.is_due(now)) {
+            self.call.fail(code, text);
         }
     }
 }
@@ -270,7 +274,7 @@ impl Task for ServiceTask {
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         self.call.note_task(cx);
-        self.keep_deadline(now);
+        self.keep_deadlines(now);
         self.work(cx);
         let form = self.call.form;
         match self.stage {
@@ -311,15 +315,19 @@ impl Task for ServiceTask {
     }
 
     fn next_deadline(&self) -> Option<Deadline> {
-        self.by
-            .filter(|_| self.stage != Stage::Last)
-            .map(|at| Deadline { at, kind: DeadlineKind::Wait })
+        let last = self.last.map(|(at, ..)| at);
+        let at = self.by.into_iter().chain(last).min().filter(|_| self.stage != Stage::Last)?;
+        Some(Deadline { at, kind: DeadlineKind::Wait })
     }
 
-    fn cancel(&mut self, cause: Cause, _: Moment) {
+    fn cancel(&mut self, cause: Cause, now: Moment) {
+        const TEXT: &str = "the request was cancelled";
         self.call.cancel(cause);
         if self.waiting.take().is_some() {
-            self.call.fail(Code::OperationCancelled, "the request was cancelled");
+            self.call.fail(Code::OperationCancelled, TEXT);
+        } else if self.last.is_none() {
+            // A service that does not heed it must not hold its session.
+            self.last = Some((now + CANCELLED_ANSWER, Code::OperationCancelled, TEXT));
         }
     }
 }

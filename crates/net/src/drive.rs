@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use sekisho_config::Level;
 use sekisho_handler::task::{BodySink, rest};
 use sekisho_http::Scratch;
 use sekisho_lifecycle::{CloseReason, Moment, RequestId, Stage};
 
 use crate::connection::Connection;
 use crate::observe::Fact;
+use crate::panic_report;
 use crate::protocol::{Event, PREFACE};
 use crate::tls::ALPN_HTTP2;
 use crate::tls::acme::ALPN_ACME;
@@ -61,7 +63,9 @@ impl<T: Transport> Connection<T> {
                 Poll::Ready(Err(error)) => return Poll::Ready(self.lose_transport(&error, now)),
                 Poll::Pending if budget.file_bytes == 0 => return rest(cx),
                 // A pause of `limit_rate` need not be waited out for a client that has reset the connection.
-                Poll::Pending if self.transport.is_lost() => {
+                Poll::Pending
+                    if self.transport.is_lost() || self.link.protocol.has_lost_caller() =>
+                {
                     return Poll::Ready(CloseReason::TransportLost);
                 }
                 Poll::Pending => {
@@ -81,14 +85,17 @@ impl<T: Transport> Connection<T> {
                 }
                 Stage::Lingering | Stage::Open => {}
             }
-            if self.feed(cx, now, &mut budget) || self.work(cx, now, &mut budget) {
-                if budget.requests == 0 {
-                    budget.requests = TURN_REQUESTS;
-                    // The answers so far leave first; then the others have their turn.
-                    if self.write_out(now, &mut budget).is_ready() {
-                        return rest(cx);
-                    }
+            let happened = self.feed(cx, now, &mut budget) || self.work(cx, now, &mut budget);
+            if budget.requests == 0 {
+                // Also where nothing came of it but that a service took its time: input that is here is not fed then.
+                budget.requests = TURN_REQUESTS;
+                // The answers so far leave first; then the others have their turn.
+                if self.write_out(now, &mut budget).is_ready() {
+                    return rest(cx);
                 }
+                continue;
+            }
+            if happened {
                 continue;
             }
             if self.flags.has_input_ended {
@@ -229,6 +236,12 @@ impl<T: Transport> Connection<T> {
             return false;
         }
         let now = worker.clock.now();
+        if let Some(said) = panic_report::take() {
+            // Its caller has an answer; its author wants to know.
+            let site = &self.link.listener_context.bound_site().site;
+            let message = format_args!("a service panicked: {said}");
+            site.log.write(Level::Error, worker.clock.stamp(now), Some(self.link.id), message);
+        }
         if !budget.services_until.is_due(now) {
             return false;
         }

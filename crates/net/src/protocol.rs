@@ -135,6 +135,11 @@ impl Protocol {
         }
     }
 
+    /// Whether what is answered is not wanted any more: the caller of a request from within has gone.
+    pub(crate) fn has_lost_caller(&self) -> bool {
+        matches!(self, Self::Internal(engine) if engine.has_lost_caller())
+    }
+
     /// A request from within the process.
     pub(crate) fn internal(policies: &Policies, request: &Rc<RefCell<InternalRequest>>) -> Self {
         let (request, policy) = (Rc::clone(request), Arc::clone(&policies.common));

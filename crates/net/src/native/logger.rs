@@ -9,6 +9,7 @@ use sekisho_endpoint::{Bug, Caller, CloseReason, Code, Observer, Peer, RequestId
 use sekisho_lifecycle::Moment;
 
 use super::log_pace::LogPace;
+use crate::panic_report;
 use crate::worker::Worker;
 
 /// Where lines go, and what else an end means.
@@ -76,8 +77,11 @@ impl<L: NativeLog> Observer for SessionLogger<L> {
 
     fn closed(&self, session: u64, peer: &Peer, reason: CloseReason) {
         self.log.note_activity();
+        // A peer that breaks the protocol is worth a line, as it is with HTTP.
+        let is_breach = reason == CloseReason::OutOfSync;
+        let level = if is_breach { Level::Info } else { Level::Debug };
         let message = format_args!("closed: {}, native, {}", reason.tag(), shown_peer(peer));
-        self.log.log(Level::Debug, Some(session), message);
+        self.log.log(level, Some(session), message);
     }
 
     fn worked(&self) {
@@ -89,7 +93,9 @@ impl<L: NativeLog> Observer for SessionLogger<L> {
             Bug::AnsweredWithOpenChannel => "answered while its channel was open",
             Bug::DroppedUnanswered => "went without an answer",
         };
-        let message = format_args!("a service {what}: request {request}");
+        let said = panic_report::take().map(|said| format!(", it panicked: {said}"));
+        let said = said.unwrap_or_default();
+        let message = format_args!("a service {what}: request {request}{said}");
         self.log.log(Level::Error, Some(session), message);
     }
 }

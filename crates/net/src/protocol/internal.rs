@@ -150,6 +150,10 @@ impl Internal {
         self.request.borrow().caller.clone()
     }
 
+    pub(super) fn has_lost_caller(&self) -> bool {
+        self.request.borrow().is_lost
+    }
+
     pub(super) const fn stage(&self) -> Stage {
         self.stage
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use prost::Message as _;
 use sekisho::Code;
 use sekisho_endpoint::http;
-use sekisho_testkit::{Server, Tree, eventually, have, run};
+use sekisho_testkit::{Server, Stopwatch, Tree, eventually, have, run};
 
 use services::{BLOCK, COUNT, FORGET, GUARDED, KV, PANIC, PATIENT, SUM, WHOAMI};
 use ways::{Http1, Http2, NativeIpc, NativeTcp, NativeTls, NativeUnix, Outcome, User, Way};
@@ -116,6 +116,10 @@ fn no_answer_is_one(server: &Server, way: &dyn Way) {
         let outcome = way.call(server, service, b"x");
         assert_eq!(failed(&outcome), Code::Unknown.number(), "{service:?}");
     }
+    // Its author wants to know.
+    eventually("the panic in the log", LONG, || {
+        server.log("error.log").contains("panicked: as was asked")
+    });
 }
 
 /// E1: what blocks is done elsewhere, and its result is the answer.
@@ -273,6 +277,47 @@ fn turns_of_http(_: &Server, _: &dyn Way) {
     assert_eq!(holds.read_response().status, 200);
 }
 
+/// E4: a body that takes longer than a turn of services goes on when the others had theirs.
+fn long_bodies(_: &Server, _: &dyn Way) {
+    const AT_ONCE: Duration = Duration::from_secs(8);
+    let server = serve(&CONFIG.replace("worker_processes 2", "worker_processes 1"));
+    let body = vec![7; 1 << 20];
+    for number in 0..12 {
+        let since = Stopwatch::start();
+        let way: &dyn Way = if number % 2 == 0 { &Http1 } else { &Http2 };
+        assert_eq!(way.call(&server, ECHO, &body).result().len(), body.len());
+        // It hung until the client's next timeout.
+        assert!(since.elapsed() < AT_ONCE, "{}, call {number}: {:?}", way.name(), since.elapsed());
+    }
+}
+
+/// L7, L31: a service that does not heed that it was cancelled is answered for, and its session ends.
+fn deaf(server: &Server, _: &dyn Way) {
+    let ctl = |arguments: &[&str]| {
+        let pid = server.id().to_string();
+        let all = [&["ctl", "--pid", &pid], arguments].concat();
+        run(env!("CARGO_BIN_EXE_sekisho"), &all, LONG).stdout
+    };
+    let mut client = server.connect();
+    client.send("POST /patient/ HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\ndeaf");
+    let address = client.local_address().to_string();
+    let mut id = String::new();
+    eventually("it runs", LONG, || {
+        let all: serde_json::Value =
+            serde_json::from_str(&ctl(&["sessions", "--json"])).expect("JSON");
+        let of = all["sessions"].as_array().expect("a list").iter().find(|session| {
+            session["peer"] == address.as_str() && session["requests"] != serde_json::json!([])
+        });
+        let Some(session) = of else { return false };
+        id = format!(":{}", session["id"]);
+        true
+    });
+    ctl(&["session", "shutdown", "--forceful", &id]);
+    let answer = client.read_response();
+    assert!(answer.status == 503 && answer.says_close(), "{answer:?}");
+    client.expect_closed(LONG);
+}
+
 /// A stock gRPC client, from the Python package index: unary calls, server streams, statuses, deadlines and cancel.
 fn grpc(server: &Server, _: &dyn Way) {
     let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/grpcio");
@@ -353,6 +398,8 @@ fn main() -> ExitCode {
     }
     all.push(("what_only_http_has".to_owned(), &Http1, http_alone));
     all.push(("services_do_not_take_the_turns_of_others".to_owned(), &Http1, turns_of_http));
+    all.push(("a_long_body_does_not_stall".to_owned(), &Http1, long_bodies));
+    all.push(("a_service_that_is_deaf_does_not_hold_its_session".to_owned(), &Http1, deaf));
     all.push(("a_call_through_http_counts_once".to_owned(), &NativeTcp, through_http));
     all.push(("a_stock_grpc_client".to_owned(), &Http2, grpc));
     all.push(("the_command_line_calls_by_name".to_owned(), &NativeTcp, by_name));

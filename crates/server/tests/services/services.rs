@@ -142,10 +142,13 @@ impl Service for Block {
     }
 }
 
-/// Waits until it is cancelled, and notes that under the key that it was sent.
+/// Waits until it is cancelled, and notes that under the key that it was sent. With `deaf` it does not heed that.
 async fn patient(store: Store, request: Request, response: Response) {
     let key = String::from_utf8_lossy(request.body()).into_owned();
     lock(&store).insert(key.clone(), "waits".to_owned());
+    if key == "deaf" {
+        tokio::time::sleep(Duration::from_mins(10)).await;
+    }
     tokio::select! {
         () = response.cancelled() => {}
         () = tokio::time::sleep(Duration::from_mins(1)) => {}
