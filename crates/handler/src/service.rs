@@ -30,7 +30,7 @@ use sekisho_service::{
 use crate::memory;
 use crate::task::{Outbox, Progress, Task};
 use call::HttpCall;
-use form::Form;
+use form::{Form, Messages, Piece};
 
 /// What one call may hold: so much, or half of what all native sessions and calls may.
 const CALL_BYTES_MAX: usize = 8 << 20;
@@ -102,7 +102,7 @@ pub fn start(
         if !has_body {
             feed.end();
         }
-        task.body = Body::Streamed(feed);
+        task.body = Body::Streamed(feed, Messages::default());
         task.begin(Vec::new(), None, Some(stream));
     } else if !has_body {
         task.begin(Vec::new(), None, None);
@@ -151,8 +151,8 @@ struct ServiceTask {
 enum Body {
     /// What has come so far, and what is held for it.
     Gathered { bytes: Vec<u8>, held: Option<Held> },
-    /// The service takes it while it comes.
-    Streamed(BodyFeed),
+    /// The service takes it while it comes; with gRPC, what the messages in it have.
+    Streamed(BodyFeed, Messages),
     /// The service has it, or nobody wants it.
     Over,
 }
@@ -247,7 +247,14 @@ impl Task for ServiceTask {
 
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
         match &mut self.body {
-            Body::Streamed(feed) => feed.offer(cx, bytes),
+            Body::Streamed(feed, _) if self.call.form != Form::Grpc => feed.offer(cx, bytes),
+            Body::Streamed(feed, messages) => match offer_messages(cx, feed, messages, bytes) {
+                Ok(taken) => taken,
+                Err(text) => {
+                    self.refuse(Code::InvalidRequest, text);
+                    bytes.len()
+                }
+            },
             Body::Over => bytes.len(),
             Body::Gathered { bytes: body, held } => {
                 if hold(&self.call, held, body.len(), bytes.len()).is_ok() {
@@ -263,7 +270,9 @@ impl Task for ServiceTask {
     fn end_body(&mut self, _: &mut Context<'_>, _: Moment) {
         match std::mem::replace(&mut self.body, Body::Over) {
             Body::Gathered { bytes, held } => self.begin(bytes, held, None),
-            Body::Streamed(feed) => feed.end(),
+            Body::Streamed(feed, messages) if messages.is_between() => feed.end(),
+            // The service sees that it is cut off.
+            Body::Streamed(..) => self.refuse(Code::InvalidRequest, "a message is cut"),
             Body::Over => {}
         }
     }
@@ -330,6 +339,31 @@ impl Task for ServiceTask {
             self.last = Some((now + CANCELLED_ANSWER, Code::OperationCancelled, TEXT));
         }
     }
+}
+
+/// Gives the service what is in the messages; how many bytes were taken with what comes before them.
+fn offer_messages(
+    cx: &Context<'_>,
+    feed: &BodyFeed,
+    messages: &mut Messages,
+    bytes: &[u8],
+) -> Result<usize, &'static str> {
+    let mut taken = 0;
+    while taken < bytes.len() {
+        let rest = &bytes[taken..];
+        match messages.next(rest)? {
+            Piece::Prefix(count) => taken += count,
+            Piece::Message(count) => {
+                let offered = feed.offer(cx, &rest[..count]);
+                messages.took(offered);
+                taken += offered;
+                if offered < count {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(taken)
 }
 
 /// Takes memory for so much more of a body.

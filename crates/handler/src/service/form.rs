@@ -23,6 +23,62 @@ const ERROR: u8 = 2;
 /// What comes before a gRPC message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
+/// What lies next in a stream of gRPC messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Piece {
+    /// So many bytes of what comes before a message.
+    Prefix(usize),
+    /// So many bytes of one.
+    Message(usize),
+}
+
+/// Takes the messages out of a body that is taken while it comes: the service sees their bytes, one message after the
+/// other, as it does by every other way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Messages {
+    prefix: [u8; PREFIX_BYTES],
+    /// How much of the prefix has come, and what is missing of the message behind it.
+    come: usize,
+    left: usize,
+}
+
+impl Messages {
+    /// What these bytes begin with; none of a message is counted before [`Self::took`] says so.
+    pub(super) fn next(&mut self, bytes: &[u8]) -> Result<Piece, &'static str> {
+        if self.left > 0 {
+            return Ok(Piece::Message(self.left.min(bytes.len())));
+        }
+        let count = bytes.len().min(PREFIX_BYTES - self.come);
+        self.prefix[self.come..self.come + count].copy_from_slice(&bytes[..count]);
+        self.come += count;
+        if self.come == PREFIX_BYTES {
+            self.come = 0;
+            self.left = length_of(self.prefix)?;
+        }
+        Ok(Piece::Prefix(count))
+    }
+
+    /// So many bytes of a message were taken.
+    pub(super) const fn took(&mut self, count: usize) {
+        self.left = self.left.saturating_sub(count);
+    }
+
+    /// Whether the body may end here.
+    pub(super) const fn is_between(self) -> bool {
+        self.come == 0 && self.left == 0
+    }
+}
+
+/// The length of a message, from what comes before it.
+const fn length_of(
+    [is_compressed, length @ ..]: [u8; PREFIX_BYTES],
+) -> Result<usize, &'static str> {
+    if is_compressed != 0 {
+        return Err("messages are not compressed here");
+    }
+    Ok(u32::from_be_bytes(length) as usize)
+}
+
 /// How a call is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
@@ -70,14 +126,10 @@ impl Form {
             return Ok(body);
         }
         let Some((prefix, message)) = body.split_first_chunk::<PREFIX_BYTES>() else {
-            // A stream's body is taken as it is.
+            // A stream's body comes later.
             return if body.is_empty() { Ok(body) } else { Err("a message is cut") };
         };
-        let [is_compressed, length @ ..] = *prefix;
-        if is_compressed != 0 {
-            return Err("messages are not compressed here");
-        }
-        if message.len() != u32::from_be_bytes(length) as usize {
+        if message.len() != length_of(*prefix)? {
             return Err("one message is taken");
         }
         body.drain(..PREFIX_BYTES);
@@ -253,6 +305,35 @@ mod tests {
             assert!(unwrapped(bad).is_err());
         }
         assert_eq!(Form::Plain.unwrapped(b"as it is".to_vec()), Ok(b"as it is".to_vec()));
+    }
+
+    #[test]
+    fn messages_are_taken_out_of_a_stream_however_it_is_cut() {
+        let body = b"\0\0\0\0\x03abc\0\0\0\0\0\0\0\0\0\x04defg";
+        for size in 1..=body.len() {
+            let (mut messages, mut out) = (Messages::default(), Vec::new());
+            for mut part in body.chunks(size) {
+                while !part.is_empty() {
+                    let count = match messages.next(part).expect("in order") {
+                        Piece::Prefix(count) => count,
+                        Piece::Message(count) => {
+                            // Not all of it may be taken at once.
+                            let taken = count.div_ceil(2);
+                            out.extend_from_slice(&part[..taken]);
+                            messages.took(taken);
+                            taken
+                        }
+                    };
+                    part = &part[count..];
+                }
+            }
+            assert_eq!(out, b"abcdefg", "in parts of {size}");
+            assert!(messages.is_between());
+        }
+        let mut cut = Messages::default();
+        assert_eq!(cut.next(b"\0\0"), Ok(Piece::Prefix(2)));
+        assert!(!cut.is_between());
+        assert!(Messages::default().next(b"\x01\0\0\0\x03abc").is_err(), "compressed");
     }
 
     #[test]

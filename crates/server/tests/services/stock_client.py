@@ -31,6 +31,10 @@ call("/kv/Put", b"put grpc 42")
 assert call("/kv/Get", b"get grpc") == b"42"
 assert call("/block/Reverse", b"abc") == b"cba"
 
+# A service that takes a stream sees what is in the messages, and nothing else.
+assert call("/sum/It", b"12345") == b"5"
+assert channel.stream_unary("/sum/It")(iter([b"123", b"", b"4567", bytes(1 << 20)])) == str(7 + (1 << 20)).encode()
+
 # Errors are statuses.
 assert code_of(lambda: call("/kv/Get", b"dance")) == (
     grpc.StatusCode.INVALID_ARGUMENT,
