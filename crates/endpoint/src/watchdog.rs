@@ -80,8 +80,8 @@ struct Shared {
 
 struct Watched {
     heartbeat: Arc<Heartbeat>,
-    /// The turn that was under way at the last look, since when, and whether that was reported.
-    seen: Option<(u64, Duration, bool)>,
+    /// The turn that was under way at the last look, since when, and what was reported of it.
+    seen: Option<(u64, Duration, Option<StuckTurn>)>,
 }
 
 impl Watchdog {
@@ -137,24 +137,24 @@ impl Shared {
             let heartbeat = &watched.heartbeat;
             heartbeat.wants_wakeup.store(true, Ordering::SeqCst);
             let turn = heartbeat.turn();
-            let found = |since: Duration, is_over| StuckTurn {
-                session: heartbeat.session.load(Ordering::Relaxed),
-                service: heartbeat.service.load(Ordering::Relaxed),
-                lasted: now.saturating_sub(since),
-                is_over,
-            };
             match (&mut watched.seen, turn) {
-                (Some((before, since, is_reported)), Some(turn)) if *before == turn => {
-                    if !*is_reported && now.saturating_sub(*since) >= limit {
-                        *is_reported = true;
-                        stuck.push(found(*since, false));
+                (Some((before, since, reported)), Some(turn)) if *before == turn => {
+                    let lasted = now.saturating_sub(*since);
+                    if reported.is_none() && lasted >= limit {
+                        let session = heartbeat.session.load(Ordering::Relaxed);
+                        let service = heartbeat.service.load(Ordering::Relaxed);
+                        let found = StuckTurn { session, service, lasted, is_over: false };
+                        *reported = Some(found);
+                        stuck.push(found);
                     }
                 }
                 (seen, turn) => {
-                    if let Some((_, since, true)) = *seen {
-                        stuck.push(found(since, true));
+                    if let Some((_, since, Some(reported))) = *seen {
+                        // Another one may have its turn already.
+                        let lasted = now.saturating_sub(since);
+                        stuck.push(StuckTurn { lasted, is_over: true, ..reported });
                     }
-                    *seen = turn.map(|turn| (turn, now, false));
+                    *seen = turn.map(|turn| (turn, now, None));
                 }
             }
             is_any |= turn.is_some();
@@ -214,8 +214,10 @@ mod tests {
         assert_eq!(shared.look(at(15), LIMIT), (vec![stuck], true));
         assert_eq!(shared.look(at(30), LIMIT), (vec![], true), "said already");
         heartbeat.end_turn();
+        // Another session has its turn when that is noticed.
+        heartbeat.begin_turn(8);
         let over = StuckTurn { lasted: at(35), is_over: true, ..stuck };
-        assert_eq!(shared.look(at(40), LIMIT), (vec![over], false));
+        assert_eq!(shared.look(at(40), LIMIT), (vec![over], true));
     }
 
     #[test]

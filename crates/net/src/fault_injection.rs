@@ -42,18 +42,24 @@ mod armed {
             b"task" => {
                 tokio::task::spawn_local(async { panic!("an injected fault of a task") });
             }
-            _ => {
-                let stall =
-                    fault.strip_prefix(b"stall=").and_then(|it| std::str::from_utf8(it).ok());
-                if let Some(millis) = stall.and_then(|text| text.parse().ok()) {
-                    #[expect(
-                        clippy::disallowed_methods,
-                        reason = "the injected fault is to be stuck"
-                    )]
-                    std::thread::sleep(Duration::from_millis(millis));
-                }
-            }
+            _ => stall(link, std::str::from_utf8(fault).unwrap_or_default()),
         }
+    }
+
+    /// `NAME=MILLISECONDS`: the worker (`stall`) or the thread of this name is stuck for so long.
+    fn stall(link: &Link, fault: &str) {
+        let Some((name, Ok(millis))) =
+            fault.split_once('=').map(|(name, millis)| (name, millis.parse()))
+        else {
+            return;
+        };
+        let length = Duration::from_millis(millis);
+        if name == "stall" {
+            #[expect(clippy::disallowed_methods, reason = "the injected fault is to be stuck")]
+            std::thread::sleep(length);
+        }
+        let threads = link.worker.shared.watched_threads.all();
+        threads.iter().filter(|thread| thread.name == name).for_each(|thread| thread.stall(length));
     }
 }
 

@@ -53,7 +53,7 @@ pub mod worker;
 
 pub use clock::Clock;
 pub use counters::Counters;
-pub use heartbeat::{Heartbeat, WakeAlarm};
+pub use heartbeat::{Heartbeat, WakeAlarm, WatchedThread};
 pub use listen::Sockets;
 pub use panic_report::keep_panics_for_the_log;
 pub use protocol::ProtocolKind;

@@ -34,7 +34,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::exchange::Exchange;
-use crate::heartbeat::{Heartbeat, WakeAlarm};
+use crate::heartbeat::{Heartbeat, WakeAlarm, WatchedThreads};
 use crate::listen::{self, Acceptor, Listener};
 use crate::native::Native;
 use crate::panic_report::{self, Vital};
@@ -103,8 +103,10 @@ pub struct Shared {
     pub past_native: Mutex<sekisho_endpoint::Counters>,
     /// Makes the services of a worker.
     pub services: OnceLock<ServiceFactory>,
-    /// Set off when a worker wakes up while the watchdog sleeps.
+    /// Set off when a thread that is watched wakes up while the watchdog sleeps.
     pub wake_alarm: Arc<WakeAlarm>,
+    /// What the watchdog looks at besides the workers.
+    pub watched_threads: WatchedThreads,
 }
 
 /// Makes the services of each worker: they live on its thread.
@@ -284,16 +286,13 @@ impl Worker {
         commands: mpsc::UnboundedReceiver<WorkerCommand>,
     ) -> io::Result<()> {
         panic_report::begin_worker();
-        heartbeat.begin();
-        let (falls_asleep, wakes) = (Arc::clone(&heartbeat), Arc::clone(&heartbeat));
-        let runtime = Builder::new_current_thread()
+        let runtime = heartbeat
+            .attach(&mut Builder::new_current_thread())
             .enable_all()
             // Every upload and change is written by one of these. Copies and deletions of whole folders, and a disk that
             // makes some of them wait, must not hold up the others; what they do needs little stack.
             .max_blocking_threads(32)
             .thread_stack_size(512 << 10)
-            .on_thread_park(move || falls_asleep.sleep(true))
-            .on_thread_unpark(move || wakes.sleep(false))
             // Look at the sockets after each round of tasks of a full batch, not in the middle of one.
             .event_interval(256)
             .build_local(LocalOptions::default())?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sekisho_config::Level;
+use sekisho_net::worker::Shared;
 use sekisho_net::{Clock, Site};
 use tokio::sync::watch;
 
@@ -28,6 +29,7 @@ pub(crate) trait Work {
 #[derive(Debug)]
 pub(crate) struct Background<W> {
     sites: watch::Sender<Arc<Site>>,
+    shared: Arc<Shared>,
     started: Instant,
     is_running: bool,
     work: PhantomData<fn() -> W>,
@@ -35,9 +37,13 @@ pub(crate) struct Background<W> {
 
 impl<W: Work> Background<W> {
     /// Starts the thread, where the configuration has anything for it to do.
-    pub(crate) fn start(site: &Arc<Site>, started: Instant) -> Result<Self, Problem> {
-        let (sites, _) = watch::channel(Arc::clone(site));
-        let mut all = Self { sites, started, is_running: false, work: PhantomData };
+    pub(crate) fn start(
+        site: &Arc<Site>,
+        shared: &Arc<Shared>,
+        started: Instant,
+    ) -> Result<Self, Problem> {
+        let ((sites, _), shared) = (watch::channel(Arc::clone(site)), Arc::clone(shared));
+        let mut all = Self { sites, shared, started, is_running: false, work: PhantomData };
         all.run_if_needed()?;
         Ok(all)
     }
@@ -53,24 +59,32 @@ impl<W: Work> Background<W> {
             return Ok(());
         }
         let context = Context { sites: self.sites.subscribe(), started: self.started };
-        spawn(W::NAME, move || W::run(context))?;
+        spawn(W::NAME, &self.shared, move || W::run(context))?;
         self.is_running = true;
         Ok(())
     }
 }
 
-/// A thread with a runtime of its own and no privileges, which ends with the process.
+/// A thread with a runtime of its own and no privileges, which is watched and ends with the process.
 pub(crate) fn spawn<F: Future<Output = ()>>(
-    name: &str,
+    name: &'static str,
+    shared: &Shared,
     work: impl FnOnce() -> F + Send + 'static,
 ) -> Result<(), Problem> {
+    let watched = shared.watched_threads.add(name, &shared.wake_alarm);
     let body = move || {
         if privilege::give_up_rest_in_thread().is_err() {
             return;
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = watched.heartbeat.attach(&mut builder).enable_all().build();
         if let Ok(runtime) = runtime {
-            runtime.block_on(work());
+            runtime.block_on(async {
+                tokio::select! {
+                    () = work() => {}
+                    () = watched.answer() => {}
+                }
+            });
         }
     };
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);

@@ -105,7 +105,8 @@ impl Cluster {
         // The service `control` of this process, which is there before any cluster.
         let Some(calls) = self.shared.control_calls.get().cloned() else { return Ok(()) };
         let started = self.started;
-        background::spawn("cluster", move || view::run(changes, questions, calls, started))?;
+        let work = move || view::run(changes, questions, calls, started);
+        background::spawn("cluster", &self.shared, work)?;
         self.settings = Some(settings);
         Ok(())
     }

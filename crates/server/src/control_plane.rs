@@ -107,6 +107,7 @@ impl ControlPlane {
         let cluster = Cluster::new(asked, &shared, started);
         let (listeners, file) = control_socket
             .map_or_else(Default::default, |sockets| (sockets.listeners, sockets.file));
+        let watched = shared.watched_threads.add("control", &shared.wake_alarm);
         let body = move || {
             let _exit_notifier = exit_notifier;
             if privilege::give_up_rest_in_thread().is_err() {
@@ -115,7 +116,7 @@ impl ControlPlane {
                 return;
             }
             host::run(
-                listeners,
+                (listeners, watched),
                 started,
                 (shared, logs),
                 (inbox, questions, calls),

@@ -73,8 +73,8 @@ enum ServerEvent {
     WorkerEnded(Ended),
     /// A file could not be had: a place may have changed.
     SandboxRecheck,
-    /// A worker woke up after all of them had slept.
-    WorkerWoke,
+    /// A thread that is watched woke up after all of them had slept.
+    ThreadWoke,
     TimePassed,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Server {
     pub(crate) upgrade: Option<Upgrade>,
     /// The process that we replace, and its sockets, until it knows that we serve.
     predecessor: Option<(u32, Sockets)>,
-    /// The watchdog of the workers.
+    /// The watchdog of the threads.
     pub(crate) watch: Watch,
     /// When the places of the sandbox are looked at again, and when they were.
     pub(crate) next_look: Option<Moment>,
@@ -178,8 +178,8 @@ impl Server {
         site.access = rules.access.clone();
         let rules = (rules, site.native.clone());
         let site = Arc::new(site);
-        let certificates = Certificates::start(&site, started)?;
-        let stores = Stores::start(&site, started)?;
+        let certificates = Certificates::start(&site, &workers.shared(), started)?;
+        let stores = Stores::start(&site, &workers.shared(), started)?;
         let mut server = Self {
             plan,
             program,
@@ -319,8 +319,8 @@ impl Server {
                     self.check_sandbox_paths();
                     DrainOrder::Nothing
                 }
-                ServerEvent::WorkerWoke => {
-                    self.watch.workers_woke(self.clock.now());
+                ServerEvent::ThreadWoke => {
+                    self.watch.thread_woke(self.clock.now());
                     DrainOrder::Nothing
                 }
                 ServerEvent::TimePassed => self.time_passed(),
@@ -374,7 +374,7 @@ impl Server {
             event = self.control_plane.next() => ServerEvent::FromControlPlane(event),
             ended = self.workers.next_end() => ServerEvent::WorkerEnded(ended),
             () = shared.sandbox_recheck.notified() => ServerEvent::SandboxRecheck,
-            () = shared.wake_alarm.set_off() => ServerEvent::WorkerWoke,
+            () = shared.wake_alarm.set_off() => ServerEvent::ThreadWoke,
             () = time => ServerEvent::TimePassed,
         }
     }
@@ -405,7 +405,7 @@ impl Server {
     fn time_passed(&mut self) -> DrainOrder {
         self.workers.force_retired(self.clock.now());
         self.look_after_upgrade();
-        self.watch_workers();
+        self.watch_threads();
         if self.next_look.take_if(|at| at.is_due(self.clock.now())).is_some() {
             self.check_sandbox_paths();
         }

@@ -1,25 +1,27 @@
 //! Looks after the workers: one that has ended is replaced (V47), one that is stuck is logged and replaced as
-//! well, so that the connections in its accept queue are served (X19).
+//! well, so that the connections in its accept queue are served (X19). The threads beside them (the control plane, the
+//! cluster, stores, certificates) are logged when they are stuck: what only one of them has cannot be replaced.
 //!
 //! Stuck means: not asleep, and no turn of its loop for [`STUCK_AFTER`]; the time for which it waited for a
 //! processor does not count. Its sessions stay with it; should it go on, it finishes them and ends.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sekisho_config::Level;
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::drain::{Fact, Order as DrainOrder};
-use sekisho_net::Heartbeat;
+use sekisho_net::{Heartbeat, WatchedThread};
 
 use crate::run::{Server, worker_count};
-use crate::workers::{Seen, WorkerHandle, Workers};
+use crate::workers::{WorkerHandle, Workers};
 
-/// How often the workers are looked at.
+/// How often the threads are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long a worker may take for one turn of its loop.
+/// How long a thread may take for one turn of its loop.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
-/// When the watchdog itself is so late, the whole process was stopped: no worker is to blame.
+/// When the watchdog itself is so late, the whole process was stopped: no thread is to blame.
 const LATE: Duration = Duration::from_millis(500);
 /// So many may be stuck at a time and be replaced; a disk that hangs would take all that come after them.
 const REPLACED_MAX: usize = 8;
@@ -32,20 +34,43 @@ pub(crate) struct Watch {
     next: Option<Moment>,
     /// When the places of workers that are gone are to be filled.
     vacant: Vec<Moment>,
+    /// The threads beside the workers.
+    beside: Vec<(Arc<WatchedThread>, Watched)>,
+}
+
+/// A thread as the watchdog knows it.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    heartbeat: Arc<Heartbeat>,
+    /// How it was found at the last look, where it was not asleep.
+    seen: Option<Seen>,
+    /// Since when it is known to be stuck.
+    pub(crate) stuck: Option<Moment>,
+}
+
+/// How a thread was found.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// How often its loop had turned.
+    loop_count: u64,
+    /// When it was first found so.
+    at: Moment,
+    /// How long it had waited for a processor by then.
+    waited: Duration,
 }
 
 /// What was found.
 #[derive(PartialEq, Eq, Debug)]
 enum Finding {
-    /// It is stuck: its name, and what the kernel says that it does.
-    Stuck(String, Option<char>),
-    /// It goes on after so long.
-    GoesOn(String, Moment),
+    /// It is stuck; what the kernel says that it does.
+    Stuck(Option<char>),
+    /// It goes on, and was stuck since.
+    GoesOn(Moment),
 }
 
 impl Default for Watch {
     fn default() -> Self {
-        Self { next: Some(Moment::ZERO), vacant: Vec::new() }
+        Self { next: Some(Moment::ZERO), vacant: Vec::new(), beside: Vec::new() }
     }
 }
 
@@ -55,8 +80,8 @@ impl Watch {
         self.vacant.iter().copied().chain(self.next).min()
     }
 
-    /// A worker woke up: from now on it may become stuck.
-    pub(crate) fn workers_woke(&mut self, now: Moment) {
+    /// A thread woke up: from now on it may become stuck.
+    pub(crate) fn thread_woke(&mut self, now: Moment) {
         self.next.get_or_insert(now + PERIOD);
     }
 
@@ -72,18 +97,25 @@ impl Watch {
         before - self.vacant.len()
     }
 
-    /// Looks at every worker, if it is time to.
-    fn look(&mut self, workers: &mut Workers, now: Moment) -> Vec<Finding> {
+    /// Looks at every thread, if it is time to; returns the names of those of which there is something to say.
+    fn look(&mut self, workers: &mut Workers, now: Moment) -> Vec<(String, Finding)> {
         let due = *self.next.get_or_insert(now);
         if !due.is_due(now) {
             return Vec::new();
         }
         let is_late = now.since(due) > LATE;
         self.next = Some(now + PERIOD);
-        let alarm = &workers.shared().wake_alarm;
+        let shared = workers.shared();
+        let of = |thread: &Arc<WatchedThread>| {
+            (Arc::clone(thread), Watched::new(Arc::clone(&thread.heartbeat)))
+        };
+        let known = self.beside.len();
+        self.beside.extend(shared.watched_threads.all().iter().skip(known).map(of));
+        let alarm = &shared.wake_alarm;
         alarm.arm();
-        let mut handles = workers.handles.iter().chain(&workers.retired);
-        if handles.all(|handle| handle.heartbeat.is_asleep() && handle.stuck.is_none()) {
+        let handles = workers.handles.iter().chain(&workers.retired).map(|handle| &handle.watched);
+        let mut all = handles.chain(self.beside.iter().map(|(_, watched)| watched));
+        if all.all(Watched::is_asleep) {
             // The alarm tells when there is something to look at again.
             self.next = None;
         } else {
@@ -91,37 +123,64 @@ impl Watch {
         }
         let mut findings = Vec::new();
         for handle in workers.handles.iter_mut().chain(&mut workers.retired) {
-            findings.extend(check_heartbeat(handle, is_late, now));
+            let finding = handle.watched.check(is_late, now);
+            if matches!(finding, Some(Finding::Stuck(_))) {
+                shared.counters.workers_stuck.fetch_add(1, Ordering::Relaxed);
+            }
+            findings.extend(finding.map(|finding| (handle.name(), finding)));
+        }
+        for (thread, watched) in &mut self.beside {
+            let finding = watched.check(is_late, now);
+            if matches!(finding, Some(Finding::Stuck(_))) {
+                thread.stuck_count.fetch_add(1, Ordering::Relaxed);
+            }
+            if watched.seen.is_some() {
+                // By the next look it has answered, however much it has to do.
+                thread.heartbeat.ask();
+            }
+            let name = || format!("the thread \"{}\"", thread.name);
+            findings.extend(finding.map(|finding| (name(), finding)));
         }
         findings
     }
 }
 
-/// Checks the heartbeat of one worker.
-fn check_heartbeat(handle: &mut WorkerHandle, is_late: bool, now: Moment) -> Option<Finding> {
-    let loop_count = handle.heartbeat.loop_count();
-    let goes_on = handle.seen.is_some_and(|seen| seen.loop_count != loop_count);
-    if handle.heartbeat.is_asleep() || goes_on {
-        handle.seen = None;
-        let since = handle.stuck.take()?;
-        return Some(Finding::GoesOn(handle.name(), since));
+impl Watched {
+    /// Nothing is known of it yet.
+    pub(crate) fn new(heartbeat: Arc<Heartbeat>) -> Self {
+        Self { heartbeat, seen: None, stuck: None }
     }
-    let waited = handle.heartbeat.waited();
-    let seen = handle.seen.get_or_insert(Seen { loop_count, at: now, waited });
-    if is_late {
-        (seen.at, seen.waited) = (now, waited);
+
+    /// Whether there is nothing to look at.
+    fn is_asleep(&self) -> bool {
+        self.heartbeat.is_asleep() && self.stuck.is_none()
     }
-    let own = now.since(seen.at).saturating_sub(waited.saturating_sub(seen.waited));
-    if handle.stuck.is_some() || own < STUCK_AFTER {
-        return None;
+
+    /// Looks at it.
+    fn check(&mut self, is_late: bool, now: Moment) -> Option<Finding> {
+        let loop_count = self.heartbeat.loop_count();
+        let goes_on = self.seen.is_some_and(|seen| seen.loop_count != loop_count);
+        if self.heartbeat.is_asleep() || goes_on {
+            self.seen = None;
+            return self.stuck.take().map(Finding::GoesOn);
+        }
+        let waited = self.heartbeat.waited();
+        let seen = self.seen.get_or_insert(Seen { loop_count, at: now, waited });
+        if is_late {
+            (seen.at, seen.waited) = (now, waited);
+        }
+        let own = now.since(seen.at).saturating_sub(waited.saturating_sub(seen.waited));
+        if self.stuck.is_some() || own < STUCK_AFTER {
+            return None;
+        }
+        if Heartbeat::is_traced() {
+            // A debugger that stops threads is no reason to replace them.
+            self.seen = None;
+            return None;
+        }
+        self.stuck = Some(seen.at);
+        Some(Finding::Stuck(self.heartbeat.state()))
     }
-    if Heartbeat::is_traced() {
-        // A debugger that stops threads is no reason to replace them.
-        handle.seen = None;
-        return None;
-    }
-    handle.stuck = Some(seen.at);
-    Some(Finding::Stuck(handle.name(), handle.heartbeat.state()))
 }
 
 impl Server {
@@ -135,32 +194,30 @@ impl Server {
         self.tell_drain(Fact::Ended)
     }
 
-    /// Looks after the workers.
-    pub(crate) fn watch_workers(&mut self) {
+    /// Looks after the threads.
+    pub(crate) fn watch_threads(&mut self) {
         if self.drain.manner().is_some() {
             self.watch = Watch::default();
             return;
         }
         let now = self.clock.now();
-        for finding in self.watch.look(&mut self.workers, now) {
+        for (name, finding) in self.watch.look(&mut self.workers, now) {
             match finding {
-                Finding::Stuck(name, state) => self.tell_stuck(&name, state),
-                Finding::GoesOn(name, since) => self.tell_that_it_went_on(&name, since),
+                Finding::Stuck(state) => self.tell_stuck(&name, state),
+                Finding::GoesOn(since) => self.tell_that_it_went_on(&name, since),
             }
         }
         self.replace_stuck(now);
         self.fill_due();
     }
 
-    /// A worker that was stuck goes on.
+    /// A thread that was stuck goes on.
     pub(crate) fn tell_that_it_went_on(&self, name: &str, since: Moment) {
         let after = self.clock.now().since(since).as_millis();
         self.log(Level::Warn, &format!("{name} continued after {after} ms"));
     }
 
     fn tell_stuck(&self, name: &str, state: Option<char>) {
-        let counters = &self.workers.shared().counters;
-        counters.workers_stuck.fetch_add(1, Ordering::Relaxed);
         let state = state.map_or(String::new(), |state| format!(" (state {state})"));
         let secs = STUCK_AFTER.as_secs();
         let text = format!("{name} hangs: its loop has not run for {secs} s{state}");
@@ -170,7 +227,7 @@ impl Server {
     /// Replaces stuck workers, at most [`REPLACED_MAX`] at a time. Further ones are replaced when another one
     /// goes on.
     fn replace_stuck(&mut self, now: Moment) {
-        let is_stuck = |handle: &WorkerHandle| handle.stuck.is_some();
+        let is_stuck = |handle: &WorkerHandle| handle.watched.stuck.is_some();
         let replaced = self.workers.retired.iter().filter(|handle| is_stuck(handle)).count();
         for _ in replaced..REPLACED_MAX {
             let Some(at) = self.workers.handles.iter().position(is_stuck) else { break };

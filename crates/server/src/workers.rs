@@ -13,6 +13,7 @@ use sekisho_net::{Heartbeat, Site, Sockets, Worker, WorkerCommand, panic_report}
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::sandbox::Domain;
+use crate::watchdog::Watched;
 use crate::{Problem, privilege, service_factory};
 
 /// How long the workers may take to close what they leave behind.
@@ -29,22 +30,7 @@ pub(crate) struct WorkerHandle {
     /// When a retired one is ended by force.
     force_at: Option<Moment>,
     pub(crate) begun: Moment,
-    pub(crate) heartbeat: Arc<Heartbeat>,
-    /// How it was found at the last look, where it was not asleep.
-    pub(crate) seen: Option<Seen>,
-    /// Since when it is known to be stuck.
-    pub(crate) stuck: Option<Moment>,
-}
-
-/// How a worker was found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    /// How often its loop had turned.
-    pub(crate) loop_count: u64,
-    /// When it was first found so.
-    pub(crate) at: Moment,
-    /// How long it had waited for a processor by then.
-    pub(crate) waited: Duration,
+    pub(crate) watched: Watched,
 }
 
 impl WorkerHandle {
@@ -241,7 +227,7 @@ impl Workers {
             |handles: &[WorkerHandle]| handles.iter().position(|handle| handle.id == ended.id);
         let (handle, duty) = if let Some(at) = place(&self.retired) {
             let handle = self.retired.remove(at);
-            let stuck = handle.stuck;
+            let stuck = handle.watched.stuck;
             (handle, Duty::Retired(stuck))
         } else if let Some(at) = place(&self.handles) {
             let handle = self.handles.remove(at);
@@ -327,17 +313,14 @@ impl Workers {
         };
         let thread =
             thread.map_err(|error| Problem::new(format_args!("cannot start a worker: {error}")))?;
-        let (force_at, seen, stuck) = (None, None, None);
         Ok(WorkerHandle {
             id,
             slot: usize::MAX,
             commands,
             thread,
-            force_at,
+            force_at: None,
             begun: now,
-            heartbeat,
-            seen,
-            stuck,
+            watched: Watched::new(heartbeat),
         })
     }
 }

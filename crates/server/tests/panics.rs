@@ -1,4 +1,5 @@
-//! Mistakes of ours (V47, X19): a panic costs one connection, a worker that ends or is stuck is replaced.
+//! Mistakes of ours (V47, X19): a panic costs one connection, a worker that ends or is stuck is replaced, and any other
+//! thread that is stuck is logged.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -230,4 +231,28 @@ fn a_busy_worker_is_not_taken_for_a_stuck_one() {
         }
     }
     assert_eq!(metric(&server, "sekisho_workers_stuck_total"), 0);
+}
+
+/// O10, X19: the threads beside the workers. Nothing else can take their place; HTTP is served meanwhile.
+#[test]
+fn a_stuck_thread_beside_the_workers_is_told_of_and_counted() {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    // There is no NATS server: the thread is there all the same.
+    let cluster = "cluster { name edge; node a; nats nats://127.0.0.1:9; }\n";
+    let server = Server::start_in(tree, BINARY, &format!("{cluster}{}", site(METRICS)));
+    for name in ["control", "cluster"] {
+        let mut client = server.connect();
+        stumble(&mut client, &format!("{name}=5000"));
+        assert_eq!(client.read_response().text(), "hello");
+        let said = |what: &str| server.log("error.log").contains(&format!("\"{name}\" {what}"));
+        eventually("the report", LONG, || said("hangs: its loop has not run for 2 s"));
+        assert_eq!(server.connect().get("/a.txt").text(), "hello");
+        eventually("its word", LONG, || said("continued after"));
+        let count = format!("sekisho_threads_stuck_total{{thread=\"{name}\"}}");
+        assert_eq!(metric(&server, &count), 1);
+    }
+    assert_eq!(metric(&server, "sekisho_workers_stuck_total"), 0);
+    let log = server.log("error.log");
+    assert_eq!(log.matches(" hangs: ").count(), 2, "{log}");
 }

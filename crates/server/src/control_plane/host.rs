@@ -26,7 +26,7 @@ use sekisho_net::native::gate::{NOT_AN_OPERATOR, control_access};
 use sekisho_net::native::{NativeLog, SessionLogger};
 use sekisho_net::tls::InUse;
 use sekisho_net::worker::Shared;
-use sekisho_net::{Clock, Site};
+use sekisho_net::{Clock, Site, WatchedThread};
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
@@ -81,7 +81,7 @@ pub(super) struct Host {
 
 /// Runs the control plane on this thread until the command to end.
 pub(super) fn run(
-    control_sockets: Vec<StdUnixListener>,
+    (control_sockets, watched): (Vec<StdUnixListener>, Arc<WatchedThread>),
     started: Instant,
     (shared, logs): (Arc<Shared>, Arc<Logs>),
     (commands, questions, mut calls): (
@@ -92,6 +92,7 @@ pub(super) fn run(
     (main, cluster): (UnboundedSender<ServerRequest>, UnboundedSender<Question>),
 ) {
     let mut builder = Builder::new_current_thread();
+    let builder = watched.heartbeat.attach(&mut builder);
     let runtime = builder.enable_io().enable_time().build_local(LocalOptions::default());
     let Ok(runtime) = runtime else { return };
     let host = Rc::new(Host {
@@ -110,6 +111,7 @@ pub(super) fn run(
         history: RefCell::default(),
     });
     runtime.block_on(async move {
+        tokio::task::spawn_local(async move { watched.answer().await });
         tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
         tokio::task::spawn_local(memory_guard::watch(Rc::clone(&host)));
         let services = host.services();

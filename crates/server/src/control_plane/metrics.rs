@@ -1,12 +1,13 @@
 //! What happened so far (O7), gathered from the workers and the endpoints, in Prometheus's terms.
 
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use sekisho_endpoint::control::{Certificate, Family, Label, Metrics, Sample};
 use sekisho_handler::memory as guard;
 use sekisho_handler::upstream::{Snapshot, Unavailable};
 use sekisho_lifecycle::{DeadlineKind, Session as State};
+use sekisho_net::WatchedThread;
 use sekisho_net::request_stats::{BUCKETS_MICROS, RequestStats};
 
 use super::host::Host;
@@ -135,6 +136,7 @@ pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
             "counter",
             count(&counters.workers_replaced),
         ),
+        threads_stuck(host),
         one(
             "sekisho_accept_pauses_total",
             "Pauses of accept(), for lack of descriptors or memory",
@@ -219,6 +221,18 @@ pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
         ),
     ];
     (Metrics { families }, stats)
+}
+
+/// The threads beside the workers, of which there is one each.
+fn threads_stuck(host: &Host) -> Family {
+    let threads = host.shared.watched_threads.all();
+    let of = |thread: &Arc<WatchedThread>| {
+        let count = thread.stuck_count.load(Ordering::Relaxed);
+        sample("", &[("thread", thread.name)], count as f64)
+    };
+    let samples = threads.iter().map(of).collect();
+    let help = "Times that a thread beside the workers hung";
+    family("sekisho_threads_stuck_total", help, "counter", samples)
 }
 
 /// A fact about each server of each group.
