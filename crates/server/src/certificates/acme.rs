@@ -39,6 +39,8 @@ const BUSY_PAUSE: Duration = Duration::from_secs(5);
 /// The same for another server.
 const CLAIM_PAUSE: Duration = Duration::from_secs(1);
 const LOST: &str = "another server has the lock of the store";
+const REFUSES: &str = "the authority refuses";
+const NOT_ACCEPTED: &str = "the authority has not accepted the order";
 /// The account that an authority does not know any more.
 const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
@@ -90,6 +92,19 @@ impl Refusal {
             kind: Failure::Unreachable,
             why: format!("the store: {why}"),
             is_account_lost: false,
+        }
+    }
+
+    /// The check of a name was asked for, and failed; a fast authority says so in its first answer.
+    fn of_check(name: &str, error: Error) -> Self {
+        let reason = match &error {
+            Error::Api(problem) => Some(format!("{REFUSES} {name}: {problem}")),
+            _ => None,
+        };
+        let refusal = Self::from(error);
+        match (reason, refusal.kind) {
+            (Some(why), Failure::Refused) => Self { why, ..refusal },
+            _ => refusal,
         }
     }
 }
@@ -464,8 +479,17 @@ async fn order(
     let patience = RetryPolicy::new().timeout(PATIENCE).backoff(1.5);
     match order.poll_ready(&patience).await {
         Ok(OrderStatus::Ready) => {}
-        Err(error @ (Error::Other(_) | Error::Http(_))) => return Err(error.into()),
-        _ => return Err(why_invalid(&mut order).await.into()),
+        Ok(_) => return Err(refused_names(&mut order).await.unwrap_or(NOT_ACCEPTED.into()).into()),
+        Err(error) => {
+            let refusal = Refusal::from(error);
+            return Err(match refusal.kind {
+                Failure::Unreachable => refusal,
+                Failure::Refused => match refused_names(&mut order).await {
+                    Some(why) => Refusal { why, ..refusal },
+                    None => Refusal { why: format!("{NOT_ACCEPTED}: {}", refusal.why), ..refusal },
+                },
+            });
+        }
     }
     drop(proofs);
     let key = new_key(wanted.key).map_err(|error| format!("no key could be generated: {error}"))?;
@@ -513,13 +537,13 @@ async fn prove(
             shown.push(field.clone());
             shared.show(&field, answer.as_bytes()).await.map_err(|why| Refusal::of_store(&why))?;
         }
-        challenge.set_ready().await?;
+        challenge.set_ready().await.map_err(|error| Refusal::of_check(&name, error))?;
     }
     Ok(proofs)
 }
 
-/// The authority's own description of the failure.
-async fn why_invalid(order: &mut Order) -> String {
+/// The authority's own description of the failure, where it gives one.
+async fn refused_names(order: &mut Order) -> Option<String> {
     let mut reasons = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
@@ -528,10 +552,7 @@ async fn why_invalid(order: &mut Order) -> String {
         let problems = found.challenges.iter().filter_map(|challenge| challenge.error.as_ref());
         reasons.extend(problems.map(|problem| format!("{name}: {problem}")));
     }
-    if reasons.is_empty() {
-        return "the authority has not accepted the order".to_owned();
-    }
-    format!("the authority refuses {}", reasons.join("; "))
+    (!reasons.is_empty()).then(|| format!("{REFUSES} {}", reasons.join("; ")))
 }
 
 /// The certificate that shows the answer to a challenge (RFC 8737 §3), with its key.
@@ -566,4 +587,33 @@ pub(super) fn now() -> i64 {
 
 pub(super) fn chance() -> u64 {
     RandomState::new().hash_one(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use instant_acme::Problem;
+
+    use super::*;
+
+    fn problem(kind: &str) -> Error {
+        let text = format!(r#"{{"type": "{kind}", "detail": "connection refused"}}"#);
+        Error::Api(serde_json::from_str::<Problem>(&text).expect("a problem"))
+    }
+
+    /// How an authority tells that a check failed depends on its pace; the log does not.
+    #[test]
+    fn a_check_that_fails_at_once_is_a_refusal_that_names_the_name() {
+        let kind = "urn:ietf:params:acme:error:connection";
+        let refusal = Refusal::of_check("a.example.org", problem(kind));
+        assert_eq!(refusal.kind, Failure::Refused);
+        let start = "the authority refuses a.example.org: API error: connection refused";
+        assert!(refusal.why.starts_with(start), "{}", refusal.why);
+        // These say nothing about the name.
+        for kind in [BAD_NONCE, NO_ACCOUNT] {
+            let refusal = Refusal::of_check("a.example.org", problem(kind));
+            assert_eq!(refusal.kind, Failure::Unreachable, "{kind}");
+            assert!(!refusal.why.contains("a.example.org"), "{}", refusal.why);
+            assert_eq!(refusal.is_account_lost, kind == NO_ACCOUNT);
+        }
+    }
 }
