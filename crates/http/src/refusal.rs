@@ -46,6 +46,7 @@ causes! {
     RequestLineInvalid BAD_REQUEST "request line is not method, target and version with single spaces";
     MethodInvalid BAD_REQUEST "method is not a token";
     TargetInvalid BAD_REQUEST "request target is empty or has an invalid byte";
+    ConnectWithPath METHOD_NOT_ALLOWED "CONNECT with a path";
     VersionMissing BAD_REQUEST "request line has no version";
     VersionInvalid BAD_REQUEST "version is not of the form HTTP/1.1";
     VersionNotSupported VERSION_NOT_SUPPORTED "version is neither HTTP/1.0 nor HTTP/1.1";

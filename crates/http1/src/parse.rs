@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use sekisho_http::refusal::Cause;
-use sekisho_http::target::is_authority;
 pub use sekisho_http::target::is_host;
+use sekisho_http::target::{is_authority, split};
 use sekisho_http::{Head, Known, Policy, Version};
 
 use crate::frame::{Framer, POSITION_MAX};
@@ -83,9 +83,10 @@ pub fn request_line(line: &[u8]) -> Result<RequestLine, Cause> {
     if target_len == 0 || !rest[..target_len].iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
         return Err(line_cause(line, Cause::TargetInvalid));
     }
-    // After CONNECT, the meaning of the following bytes is uncertain.
+    // After CONNECT, the meaning of the following bytes is uncertain. A path there is 405, as in nginx.
     if &line[..method_end] == b"CONNECT" && !is_authority(&rest[..target_len]) {
-        return Err(Cause::TargetInvalid);
+        let is_path = split(&rest[..target_len]).is_ok_and(|target| target.path != b"*");
+        return Err(if is_path { Cause::ConnectWithPath } else { Cause::TargetInvalid });
     }
     let version = match rest.get(target_len + 1..) {
         Some(b"HTTP/1.1") => Version::Http11,

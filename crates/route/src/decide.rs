@@ -233,13 +233,9 @@ impl<'a, F: Files> Decision<'a, F> {
     /// Target and method, before anything is looked for.
     fn receive(&mut self) -> Next<F::File> {
         let method = self.route_state.method;
-        if method == Method::Connect {
-            // Its target is an authority (RFC 9112 §3.2.3) and would not pass for a path.
-            return if target::is_authority(self.request.head.target()) {
-                self.refuse_method(&FILE_METHODS)
-            } else {
-                Next::Fail(Status::BAD_REQUEST)
-            };
+        // An authority (RFC 9112 §3.2.3) would not pass for a path.
+        if method == Method::Connect && target::is_authority(self.request.head.target()) {
+            return self.refuse_method(&FILE_METHODS);
         }
         let Ok(target) = target::split(self.request.head.target()) else {
             return Next::Fail(Status::BAD_REQUEST);
@@ -257,7 +253,7 @@ impl<'a, F: Files> Decision<'a, F> {
             return Next::Fail(Status::BAD_REQUEST);
         }
         match method {
-            Method::Trace => self.refuse_method(&FILE_METHODS),
+            Method::Trace | Method::Connect => self.refuse_method(&FILE_METHODS),
             // The handler decides whether it takes the method.
             _ => Next::Path,
         }

@@ -44,7 +44,8 @@ fn other_methods_are_405_where_known_and_501_where_not() {
         &[
             ("TRACE /", refused),
             ("CONNECT example.org:443", refused),
-            ("CONNECT /", "error 400"),
+            ("CONNECT /", refused),
+            ("CONNECT *", "error 400"),
             ("CONNECT example.org", "error 400"),
             ("PATCH /a.txt", refused),
             ("MKCOL /a.txt", refused),

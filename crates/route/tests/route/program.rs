@@ -161,7 +161,7 @@ fn a_program_gets_every_known_method() {
         FILES,
         &[
             ("TRACE /c/x", "error 405 GET, HEAD, OPTIONS"),
-            ("CONNECT /c/x", "error 400"),
+            ("CONNECT /c/x", "error 405 GET, HEAD, OPTIONS"),
             ("BREW /c/x", "cgi /opt/app /c|/x"),
             ("HEAD /g/x", "cgi /opt/app /g|/x"),
             ("POST /g/x", "error 403"),
