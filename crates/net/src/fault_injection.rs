@@ -7,6 +7,7 @@ mod armed {
     use std::sync::LazyLock;
     use std::time::Duration;
 
+    use sekisho_config::Level;
     use sekisho_http::Head;
 
     use crate::link::Link;
@@ -55,6 +56,11 @@ mod armed {
         };
         let length = Duration::from_millis(millis);
         if name == "stall" {
+            // A test waits for it: the next connection is another worker's then.
+            let (worker, site) = (&link.worker, &link.listener_context.bound_site().site);
+            let at = worker.clock.stamp(worker.clock.now());
+            let message = format_args!("an injected fault: stuck for {millis} ms");
+            site.log.write(Level::Notice, at, Some(link.id), message);
             #[expect(clippy::disallowed_methods, reason = "the injected fault is to be stuck")]
             std::thread::sleep(length);
         }

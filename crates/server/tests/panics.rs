@@ -197,13 +197,14 @@ fn the_ninth_that_is_stuck_is_replaced_when_another_goes_on() {
     let server = start(8);
     let said = |what: &str| server.tree().text("error.log").matches(what).count();
     let mut stuck = Vec::new();
-    // A worker that sleeps accepts no connection: each is another worker's. (A client that is accepted in the
-    // last moment waits, and has the patience for it.)
+    // A worker that sleeps accepts no connection: each is another worker's.
     for stall in [20_000].into_iter().chain([120_000; 8]) {
-        let mut client = server.connect().with_patience(LONG * 3);
+        let mut client = server.connect().with_patience(LONG);
         assert_eq!(client.get("/a.txt").text(), "hello");
         stumble(&mut client, &format!("stall={stall}"));
         stuck.push(client);
+        let count = stuck.len();
+        eventually("it sleeps", LONG, || said("an injected fault: stuck for") == count);
         if stuck.len() == 8 {
             eventually("eight new workers", LONG, || said("a worker was replaced") == 8);
         }
