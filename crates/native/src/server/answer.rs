@@ -107,7 +107,8 @@ impl Server {
         let slot = lane.slot;
         // First the purse: where force has come already, the channel is dropped at once.
         lane.purse = Some(Purse::new(self.agreed.channel_bytes));
-        lane.channels = 1;
+        // One that has had channels before gets an error below, and the client may still speak of those.
+        lane.channels = lane.channels.max(1);
         self.channels += 1;
         if !self.tell_quietly(Fact::ChannelAcquired(id), now) {
             self.drop_purse(id);
@@ -197,7 +198,10 @@ impl Server {
         if self.side_channels.remove(&(id, channel)).is_some() {
             self.channels -= 1;
             self.wait_may_be_over(id);
-            if let Some(slot) = self.lanes.get(id).map(|lane| lane.slot) {
+            // It has ended with the first, if that was released before.
+            let entry = self.stay.requests().get(id);
+            let is_open = entry.is_some_and(|entry| entry.state.has_open_channel());
+            if let Some(slot) = self.lanes.get(id).filter(|_| is_open).map(|lane| lane.slot) {
                 self.put_bare(Head::of_channel(Kind::Released, slot, channel), scratch, now);
             }
         }

@@ -384,3 +384,41 @@ fn a_handler_that_forgets_its_channel_leaves_a_free_slot_where_an_end_is_enough(
     assert_eq!(peer.kinds(), [Kind::Acquired, Kind::Released, Kind::Result]);
     assert!(peer.asks(3).is_some(), "the slot is free");
 }
+
+#[test]
+fn a_handler_that_opens_its_channel_again_makes_no_liar_of_the_client() {
+    // E4: found by `worlds`.
+    let mut peer = Peer::open_with(&Hello { drains_at_end: true, ..NEWER }, |_| {});
+    let id = peer.asks(3).expect("admitted");
+    let (engine, scratch, now) = (&mut peer.engine, &mut peer.scratch, peer.now);
+    engine.acquire_channel(id, scratch, now).expect("opened");
+    assert_eq!(engine.add_channel(id, scratch, now), Ok(1));
+    assert!(engine.release_channel(id, scratch, now));
+    assert_eq!(engine.acquire_channel(id, scratch, now), Err(AcquireError::OutOfOrder));
+    // The client does not know yet that both have ended.
+    let mut wire = Vec::new();
+    Head { word: 1, ..Head::of_channel(Kind::Credit, 3, 1) }.write(&mut wire);
+    Head::of_channel(Kind::Drained, 3, 1).write(&mut wire);
+    peer.sends(&wire);
+    peer.result(id).expect("taken");
+    let said = [Kind::Acquired, Kind::Acquired, Kind::Released, Kind::Result];
+    assert_eq!(peer.kinds(), said);
+    assert!(peer.asks(3).is_some(), "the slot is free");
+}
+
+#[test]
+fn a_channel_that_is_released_after_the_first_has_ended_already() {
+    // E4: found by `worlds`.
+    for drains_at_end in [false, true] {
+        let mut peer = Peer::open_with(&Hello { drains_at_end, ..NEWER }, |_| {});
+        let id = peer.asks(3).expect("admitted");
+        let (engine, scratch, now) = (&mut peer.engine, &mut peer.scratch, peer.now);
+        engine.acquire_channel(id, scratch, now).expect("opened");
+        assert_eq!(engine.add_channel(id, scratch, now), Ok(1));
+        assert!(engine.release_channel(id, scratch, now));
+        engine.release_side_channel(id, 1, scratch, now);
+        peer.result(id).expect("taken");
+        let said = [Kind::Acquired, Kind::Acquired, Kind::Released, Kind::Result];
+        assert_eq!(peer.kinds(), said, "{drains_at_end}");
+    }
+}
