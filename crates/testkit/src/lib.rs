@@ -18,7 +18,7 @@ pub use clock::{Stopwatch, eventually, pause, wait_for};
 pub use dns::Dns;
 pub use files::{Tree, noise};
 pub use inject::Injected;
-pub use program::{Background, Finished, have, run};
+pub use program::{Background, Finished, have, python_with, run};
 pub use response::{Framing, Response};
 pub use rustix::process::Signal;
 pub use server::{Server, as_root};

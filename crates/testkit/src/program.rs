@@ -33,6 +33,26 @@ fn find(program: &str, path: Option<&OsStr>) -> bool {
     })
 }
 
+/// A Python that has this package: one in `folder`, into which it is installed from the package index where that can be
+/// done, or the system's. If there is none, why.
+pub fn python_with(package: &str, module: &str, folder: &str) -> Result<String, String> {
+    const PATIENCE: Duration = Duration::from_secs(300);
+    let own = format!("{folder}/bin/python");
+    let import = format!("import {module}");
+    let has_it = |python: &str| {
+        Path::new(python).exists() && run(python, &["-c", &import], PATIENCE).code() == 0
+    };
+    if has_it(&own) {
+        return Ok(own);
+    }
+    let mut why = "python3 makes no environment".to_owned();
+    if have("python3") && run("python3", &["-m", "venv", folder], PATIENCE).code() == 0 {
+        why = run(&own, &["-m", "pip", "install", "-q", package], PATIENCE).stderr;
+    }
+    let found = [&*own, "/usr/bin/python3"].into_iter().find(|python| has_it(python));
+    found.map(str::to_owned).ok_or_else(|| format!("{package} cannot be installed: {why}"))
+}
+
 /// A program that runs beside a test. It has a process group of its own, and is killed with all of it when dropped: a
 /// program with processes of its own (php-fpm, nginx) leaves none behind.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use sekisho_testkit::{Background, Server, Tree, eventually, have, run};
+use sekisho_testkit::{Background, Server, Tree, eventually, have, python_with, run};
 
 use crate::backend::nobody;
 use crate::common::{BINARY, LONG, http, pattern};
@@ -234,25 +234,27 @@ fn a_call_is_seen_while_it_runs() {
 #[test]
 fn grpc_itself_works_through_it() {
     const CODE: &str = include_str!("grpc_peers.py");
-    if !have("python3") || run("python3", &["-c", "import grpc"], LONG).code() != 0 {
-        println!("skipped: grpcio is not installed (python3-grpcio)");
-        return;
-    }
+    let python =
+        match python_with("grpcio", "grpc", concat!(env!("CARGO_TARGET_TMPDIR"), "/grpcio")) {
+            Ok(python) => python,
+            Err(why) => return println!("skipped: {why}"),
+        };
     let tree = Tree::new();
     tree.file("peers.py", CODE);
     let script = tree.path("peers.py").display().to_string();
     let socket = tree.path("grpc.sock").display().to_string();
-    let mut command = std::process::Command::new("python3");
+    let mut command = std::process::Command::new(&python);
     let _peer = Background::start(command.args([&*script, "serve", &*socket]));
     eventually("the gRPC server", LONG, || {
         std::os::unix::net::UnixStream::connect(&socket).is_ok()
     });
     let config = http(&format!(
         "upstream app {{ server unix:{socket}; keepalive 2; }}
-         server {{ listen 127.0.0.1:{{port}}; http2 on; location / {{ grpc_pass grpc://app; }} }}"
+         server {{ listen 127.0.0.1:{{port}}; http2 on; client_max_body_size 8m;
+             location / {{ grpc_pass grpc://app; }} }}"
     ));
     let server = Server::start_in(tree, BINARY, &config);
-    let said = run("python3", &[&script, "ask", &server.address().to_string()], LONG);
+    let said = run(&python, &[&script, "ask", &server.address().to_string()], LONG);
     assert_eq!(said.stdout.trim(), "all is well", "{} {}", said.stderr, server.log("error.log"));
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use prost::Message as _;
 use sekisho::Code;
 use sekisho_endpoint::http;
-use sekisho_testkit::{Server, Stopwatch, Tree, eventually, have, run};
+use sekisho_testkit::{Server, Stopwatch, Tree, eventually, python_with, run};
 
 use services::{BLOCK, COUNT, FORGET, GUARDED, KV, PANIC, PATIENT, SUM, WHOAMI};
 use ways::{Http1, Http2, NativeIpc, NativeTcp, NativeTls, NativeUnix, Outcome, User, Way};
@@ -320,22 +320,11 @@ fn deaf(server: &Server, _: &dyn Way) {
 
 /// A stock gRPC client, from the Python package index: unary calls, server streams, statuses, deadlines and cancel.
 fn grpc(server: &Server, _: &dyn Way) {
-    let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/grpcio");
-    let python = format!("{folder}/bin/python");
-    let is_there = |python: &str| {
-        std::path::Path::new(python).exists()
-            && run(python, &["-c", "import grpc"], LONG).code() == 0
-    };
-    if !is_there(&python) {
-        if !have("python3") {
-            return println!("skipped: there is no python3");
-        }
-        run("python3", &["-m", "venv", folder], LONG);
-        let pip = run(&python, &["-m", "pip", "install", "-q", "grpcio"], 5 * LONG);
-        if !is_there(&python) {
-            return println!("skipped: grpcio cannot be installed: {}", pip.stderr);
-        }
-    }
+    let python =
+        match python_with("grpcio", "grpc", concat!(env!("CARGO_TARGET_TMPDIR"), "/grpcio")) {
+            Ok(python) => python,
+            Err(why) => return println!("skipped: {why}"),
+        };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/services/stock_client.py");
     let done = run(&python, &[script, &server.address().to_string()], LONG);
     assert_eq!(done.code(), 0, "{}{}", done.stdout, done.stderr);
