@@ -95,8 +95,10 @@ pub struct Outcome {
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// What was read, to find the place of something.
     pub tree: Tree,
-    /// A configuration that is right in itself and was refused for what the machine has against it.
+    /// A configuration that was refused, without what is wrong in it: for what the machine has against it.
     refused: Option<Config>,
+    /// Whether the text is right in itself.
+    pub is_right: bool,
 }
 
 impl Outcome {
@@ -129,9 +131,10 @@ pub fn load(main_file: &Path, options: &Options, source: &dyn Source) -> Outcome
     parser.main_file(&main_file);
     let tree = parser.finish();
     let config = resolve::resolve(&tree, options, &mut reports);
-    let (mut config, mut is_fine) = (config, true);
+    let is_right = !reports.has_errors();
+    let (mut config, mut is_fine) = (config, is_right);
     if let Some(config) = &mut config {
-        is_fine = machine::check(config, &tree, source, &mut reports)
+        is_fine &= machine::check(config, &tree, source, &mut reports)
             & machine::find_upstreams(config, &tree, source, &mut reports)
             & machine::find_proxies(config, &tree, source, &mut reports)
             & machine::find_resolvers(config, &tree, source, &mut reports);
@@ -142,7 +145,8 @@ pub fn load(main_file: &Path, options: &Options, source: &dyn Source) -> Outcome
         Some((path.clone(), file.text.to_vec()))
     });
     let files = files.collect();
-    let mut outcome = Outcome { config, files, reports: reports.finish(), tree, refused: None };
+    let mut outcome =
+        Outcome { config, files, reports: reports.finish(), tree, refused: None, is_right };
     if !is_fine {
         outcome.refuse();
     }

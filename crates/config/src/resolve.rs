@@ -35,7 +35,7 @@ use crate::{Location, LocationId, Options};
 /// What was not written stands nowhere.
 const NOWHERE: Span = Span { file: u32::MAX, start: 0, end: 0 };
 
-/// Resolves a tree; `None` if there were errors, in it or before.
+/// Resolves a tree. What is wrong in it is reported and left out; `None` if the tree itself is not whole.
 pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> Option<Config> {
     let scope = Scope {
         options,
@@ -100,13 +100,14 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
             scope.reports.push(Report::error(scope.files, *span, message));
         }
     }
-    if scope.reports.has_errors() {
+    if tree.is_cut {
         return None;
     }
     http.listens = listens;
     let has_endpoint = !scope.main.endpoint.listens.is_empty();
     let has_stream = stream.as_ref().is_some_and(|stream| !stream.listens.is_empty());
-    if http.listens.is_empty() && !has_endpoint && !has_stream && !tree.is_cut {
+    let has_listener = !http.listens.is_empty() || has_endpoint || has_stream;
+    if !has_listener && !scope.reports.has_errors() {
         let message = "nothing will listen: there is no \"server\" block";
         scope.reports.push(Report::warning(scope.files, None, message));
     }

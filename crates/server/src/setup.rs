@@ -86,7 +86,9 @@ impl Plan {
     /// Reads and checks the configuration.
     pub(crate) fn read(&self) -> Outcome {
         let mut outcome = self.load();
-        if let Some(config) = outcome.inspected().filter(|_| self.builtin.is_none()) {
+        // Warnings about what was left out of a wrong text would be misleading.
+        let is_warned_of = self.builtin.is_none() && outcome.is_right;
+        if let Some(config) = outcome.inspected().filter(|_| is_warned_of) {
             let mut warnings = path_access::warnings(config, &outcome);
             warnings.extend(sandbox::warnings(config, &outcome));
             warnings.extend(writable_programs::warnings(config, &outcome));

@@ -59,7 +59,9 @@ fn every_error_of_a_bad_configuration_is_told_in_one_run() {
     tree.file(
         "bad.conf",
         "worker_processess 1;\nevents {}\nhttp {\n  include more.conf;\n  server {\n\
-         \x20   listen 127.0.0.1:99999;\n    rooot /x;\n    keepalive_timeout ten;\n  }\n}\n",
+         \x20   listen 127.0.0.1:99999;\n    rooot /x;\n    keepalive_timeout ten;\n  }\n\
+         \x20 server {\n    listen 127.0.0.1:8443 ssl;\n    ssl_certificate gone.pem;\n    ssl_certificate_key gone.key;\n\
+         \x20 }\n}\n",
     );
     tree.file("more.conf", "server {\n  location / { retrun 200; }\n}\n");
     let path = tree.path("bad.conf").display().to_string();
@@ -80,6 +82,9 @@ fn every_error_of_a_bad_configuration_is_told_in_one_run() {
             "ten",
             "more.conf:2:16",
             "retrun",
+            // What the machine says, of a text that is wrong elsewhere.
+            "bad.conf:12:21",
+            "gone.pem",
             "test failed",
         ] {
             assert!(tested.stderr.contains(text), "no {text:?} in {}", tested.stderr);

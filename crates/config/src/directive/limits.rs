@@ -138,7 +138,7 @@ fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     let mut place = None;
     let mut rate = Rate { requests: 1, secs: 1 };
     let mut store = None;
-    Fault::each(&d.args()[1..], |word| {
+    let read = Fault::each(&d.args()[1..], |word| {
         match d.text(word)?.split_once('=') {
             Some(("zone", text)) => place = Some((word, name_and_size(word, text)?)),
             Some(("rate", text)) if is_rate => rate = read_rate(word, text)?,
@@ -154,16 +154,19 @@ fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
             _ => return Err(invalid_parameter(word)),
         }
         Ok(())
-    })?;
+    });
     let Some((word, (name, bytes))) = place else {
+        read?;
         return Err(Fault::new(format!("\"{}\" must have \"zone\" parameter", d.row.name)));
     };
     if s.zones.iter().any(|zone| zone.name == name) {
+        read?;
         return Err(Fault::at(word, format!("zone \"{name}\" is defined already")));
     }
     let kind = if is_rate { ZoneKind::Rate(rate) } else { ZoneKind::Connections };
+    // Also one with a mistake: what uses it is not wrong.
     s.zones.push(Zone { name, key, bytes, kind, store });
-    Ok(())
+    read
 }
 
 /// Reads `limit_store_failure`, which is known before the zones.
