@@ -89,7 +89,7 @@ pub(crate) fn folder(
         cors = if serve.cors { CORS } else { "" },
         preflight = if serve.cors { PREFLIGHT } else { "" },
         password = users.map(password).unwrap_or_default(),
-        spa = if serve.spa { "try_files $uri $uri/index.html /index.html;" } else { "" },
+        spa = if serve.spa { SPA } else { "" },
         listing = listing(serve),
         programs = if serve.cgi { programs(serve) } else { String::new() },
         file_ops = file_ops(serve),
@@ -97,6 +97,10 @@ pub(crate) fn folder(
         autoindex = if serve.shows_listing() { "on" } else { "off" },
     )
 }
+
+/// A path that is no file is one of the application's, unless it has the form of a file's name: a missing script is a 404.
+const SPA: &str =
+    r"location ~ \.\w+$ { try_files $uri =404; } try_files $uri $uri/index.html /index.html;";
 
 /// What it adds to the server of a name.
 const ORDER: &str = "acme_certificate authority; ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key;";

@@ -141,6 +141,8 @@ fn options_do_what_they_say() {
     let (server, mut client, _) = with(&["--spa"]);
     assert_eq!(client.get("/some/route").text(), "the page");
     assert_eq!(client.get("/sub/b.txt").text(), "below");
+    // A browser would take the page for a script.
+    assert_eq!(client.get("/assets/gone.js").status, 404);
     drop(server);
 
     let (server, mut client, _) = with(&["--cors"]);
