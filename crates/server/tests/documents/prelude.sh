@@ -30,7 +30,10 @@ names="localhost app $(grep -ohE '[a-z0-9-]+(\.[a-z0-9-]+)*\.(com|org|net|intern
 for name in $names; do echo "127.0.0.1 $name" >> /etc/hosts; done
 echo "$(hostname) 127.0.0.1" >> /etc/hosts
 for name in sekisho operator monitor; do
-    id $name >/dev/null 2>&1 || useradd --system --no-create-home $name || cannot "useradd"
+    id $name >/dev/null 2>&1 && continue
+    # Debian has a group "operator".
+    group=$(getent group $name >/dev/null && echo "--gid $name")
+    useradd --system --no-create-home $group $name || { echo "no user $name" >&2; exit 1; }
 done
 chown sekisho: /var/log/sekisho
 chmod 755 "$work" "$work/bin" /home/kim
