@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::BINARY;
 use page::Page;
-use sekisho_testkit::{Tree, have, run};
+use sekisho_testkit::{Tree, have, python_with, run};
 
 /// The whole run of one page.
 const PAGE_LIMIT: Duration = Duration::from_mins(2);
@@ -121,13 +121,14 @@ pages! {
 #[test]
 fn every_block_of_yaml_is_yaml() {
     // O7: the descriptions for orchestrators, whose kinds are those that they claim to be.
-    let python = |script: &str, arguments: &[&str]| {
-        run("python3", &[&["-c", script], arguments].concat(), PAGE_LIMIT)
+    let python = match python_with("pyyaml", "yaml", concat!(env!("CARGO_TARGET_TMPDIR"), "/yaml"))
+    {
+        Ok(python) => python,
+        Err(why) => return println!("skipped: {why}"),
     };
-    if !have("python3") || python("import yaml", &[]).code() != 0 {
-        println!("skipped: there is no python3 with the module yaml (Debian: python3-yaml)");
-        return;
-    }
+    let python = |script: &str, arguments: &[&str]| {
+        run(&python, &[&["-c", script], arguments].concat(), PAGE_LIMIT)
+    };
     let source = fs::read_to_string(repository().join("docs/containers.md")).expect("the page");
     let page = Page::of(&source);
     let texts: Vec<&str> = page.blocks_of("yaml").map(|(_, text)| text).collect();
