@@ -6,6 +6,7 @@ pub mod entry;
 pub mod freshness;
 pub mod index;
 pub mod key;
+pub mod purges;
 pub mod selection;
 pub mod store;
 
@@ -14,5 +15,6 @@ pub use entry::{Damaged, Entry};
 pub use freshness::{CacheStatus, Lifetime, StaleCause, UseStale, may_serve_stale};
 pub use index::Index;
 pub use key::{Key, entry_path};
+pub use purges::{PurgeSerial, Purges};
 pub use selection::{Selection, select};
 pub use store::{Candidate, Ignored, NotStored, StoreRules, may_store};

@@ -450,6 +450,13 @@ impl Work {
 }
 
 async fn copy_object(work: &Work, from: &[u8], to: &[u8]) -> Result<(), Status> {
+    let copied = ask_for_copy(work, from, to).await;
+    // Whatever was answered: where the answer was lost, the copy may be there.
+    work.forget(to).await;
+    copied
+}
+
+async fn ask_for_copy(work: &Work, from: &[u8], to: &[u8]) -> Result<(), Status> {
     let Storage { place, forward, .. } = &*work.client.storage;
     let draft = place.copy(from, to);
     let mut question = Question::new(draft.clone());
@@ -460,7 +467,7 @@ async fn copy_object(work: &Work, from: &[u8], to: &[u8]) -> Result<(), Status> 
     loop {
         let copied = place.copied(&answer.fields, &answer.body);
         if copied.map_err(|refusal| work.client.refused(&draft, &refusal))? {
-            break;
+            return Ok(());
         }
         if until.is_due(work.client.context().now()) {
             return Err(work.endless_copy(to));
@@ -470,6 +477,4 @@ async fn copy_object(work: &Work, from: &[u8], to: &[u8]) -> Result<(), Status> 
         answer = work.succeed(question).await?;
         pause = (pause * 2).min(PAUSE_MAX);
     }
-    work.forget(to).await;
-    Ok(())
 }

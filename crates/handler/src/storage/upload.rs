@@ -91,8 +91,10 @@ async fn put(work: &Rc<Work>, target: &Target, body: Vec<u8>) -> Result<Stored, 
     let bytes = body.len() as u64;
     let draft = work.client.storage.place.put(&target.key, &target.media_type);
     let question = Question { body: Some(body.into()), ..Question::new(draft) };
-    let answer = guarded(work, question, &target.guard).await?;
+    let answer = guarded(work, question, &target.guard).await;
+    // Whatever was answered: where the answer was lost, the object may be there.
     work.forget(&target.key).await;
+    let answer = answer?;
     Ok(Stored { tag: answer.fields.get("etag").unwrap_or_default().to_vec(), bytes })
 }
 
@@ -203,12 +205,13 @@ impl Multipart {
         let mut question = Question { body: Some(body.into()), ..Question::new(draft.clone()) };
         question.is_repeatable = false;
         let answer = guarded(&self.work, question, guard).await;
+        // Whatever was answered, as above.
+        self.work.forget(&self.key).await;
         let answer = answer.map_err(|status| self.lost(status))?;
         let tag = place
             .completed(&answer.fields, &answer.body)
             .map_err(|refusal| self.lost(self.work.client.refused(&draft, &refusal)))?;
         self.is_kept = true;
-        self.work.forget(&self.key).await;
         Ok(tag)
     }
 }

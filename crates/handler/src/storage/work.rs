@@ -184,13 +184,14 @@ impl Work {
     /// Removes an object; whether there was one is not known.
     pub(super) async fn delete(&self, key: &[u8]) -> Result<(), Status> {
         let question = Question::new(self.client.storage.place.object("DELETE", key));
-        match self.succeed(question).await {
-            // Some stores say that there is none.
-            Ok(_) | Err(Status::NOT_FOUND) => {}
-            Err(status) => return Err(status),
-        }
+        let deleted = self.succeed(question).await;
+        // Whatever was answered: where the answer was lost, it may be gone.
         self.forget(key).await;
-        Ok(())
+        match deleted {
+            // Some stores say that there is none.
+            Ok(_) | Err(Status::NOT_FOUND) => Ok(()),
+            Err(status) => Err(status),
+        }
     }
 
     /// The object has changed: what is kept of it is no longer given.

@@ -17,7 +17,7 @@ use sekisho_http::Fields;
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::entry::{self, BodySum, Damaged, Entry};
 use sekisho_upstream::cache::index::{Fetch, Known};
-use sekisho_upstream::cache::{Index, Key, entry_path};
+use sekisho_upstream::cache::{Index, Key, PurgeSerial, Purges, entry_path};
 
 /// What is read of a file at once: a small entry is whole in it.
 const FIRST_BYTES: usize = 64 * 1024;
@@ -37,6 +37,7 @@ pub struct Cache {
     is_cold: AtomicBool,
     /// The requests that wait for an entry that another request fetches.
     waiting: Mutex<HashMap<Key, Vec<Waker>>>,
+    purges: Mutex<Purges>,
 }
 
 impl Cache {
@@ -97,6 +98,7 @@ impl Cache {
             index: Index::new(config.settings),
             is_cold: AtomicBool::new(true),
             waiting: Mutex::default(),
+            purges: Mutex::default(),
         }
     }
 
@@ -193,6 +195,29 @@ impl Cache {
         Ok(())
     }
 
+    /// What an answer is asked for with that may be kept.
+    pub(super) fn purge_serial(&self) -> PurgeSerial {
+        self.purges().serial()
+    }
+
+    /// Gives an entry its name, unless its key was purged since it was asked for. Whether it was.
+    pub(super) fn keep(
+        &self,
+        key: &[u8],
+        asked_at: PurgeSerial,
+        name: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let purges = self.purges();
+        if purges.has_purged(key, asked_at) {
+            return Ok(false);
+        }
+        name().map(|()| true)
+    }
+
+    fn purges(&self) -> MutexGuard<'_, Purges> {
+        self.purges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The name in `keys_zone`.
     pub fn name(&self) -> &str {
         &self.config.name
@@ -203,6 +228,8 @@ impl Cache {
         if self.is_cold.load(Ordering::Acquire) {
             self.maintain(now)?;
         }
+        // First: what gets its name from here on knows of it, and what has its name is found below.
+        self.purges().note(key);
         let mut purged = 0;
         for slot in self.index.entries() {
             // What cannot be read is of no use to anybody.

@@ -12,7 +12,8 @@ use sekisho_http::{Fields, Method, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::freshness::{push_validators, revalidated};
 use sekisho_upstream::cache::{
-    CacheStatus, Candidate, Entry, Key, Lifetime, StaleCause, key, may_serve_stale, may_store,
+    CacheStatus, Candidate, Entry, Key, Lifetime, PurgeSerial, StaleCause, key, may_serve_stale,
+    may_store,
 };
 
 use super::folder::{Asked, Cache, Fetching, Kept};
@@ -48,6 +49,8 @@ pub(in crate::upstream) struct Keeping {
     asked: Arc<Asked>,
     rules: Rc<Rules>,
     uses: u32,
+    /// What is purged from here on is not kept.
+    asked_at: PurgeSerial,
     fetching: Option<Fetching>,
     kept: Option<Arc<Kept>>,
     is_revalidating: bool,
@@ -80,6 +83,7 @@ impl Keeping {
             asked: Arc::clone(&question.asked),
             rules: Rc::clone(&question.rules),
             uses,
+            asked_at: question.cache.purge_serial(),
             fetching,
             kept,
             is_revalidating: false,
@@ -114,8 +118,9 @@ impl Keeping {
         self.fetching.take()
     }
 
-    pub(super) const fn slot(&self) -> Key {
-        self.slot
+    /// Where the answer belongs, and since when.
+    pub(super) const fn slot(&self) -> (Key, PurgeSerial) {
+        (self.slot, self.asked_at)
     }
 
     fn may_be_stale(&self, cause: StaleCause, wall_secs: i64) -> bool {
@@ -200,7 +205,7 @@ impl Keeping {
             body_bytes: 0,
             body_checksum: 0,
         };
-        self.writer = Writer::new(&self.cache, self.slot, entry);
+        self.writer = Writer::new(&self.cache, self.slot, self.asked_at, entry);
     }
 
     pub(in crate::upstream) fn push(&mut self, bytes: &[u8]) {

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::entry::{BodySum, Entry};
-use sekisho_upstream::cache::{Key, Lifetime};
+use sekisho_upstream::cache::{Key, Lifetime, PurgeSerial};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::folder::{Cache, Fetching, Kept, TEMPORARY, make_folder};
@@ -65,6 +65,7 @@ impl Drop for Unnamed {
 pub(super) struct Writer {
     cache: Arc<Cache>,
     slot: Key,
+    asked_at: PurgeSerial,
     /// `None` when it is on its way to be completed.
     entry: Option<Entry>,
     head_bytes: u64,
@@ -78,12 +79,18 @@ pub(super) struct Writer {
 
 impl Writer {
     /// `None` where the head is too long to be kept.
-    pub(super) fn new(cache: &Arc<Cache>, slot: Key, entry: Entry) -> Option<Self> {
+    pub(super) fn new(
+        cache: &Arc<Cache>,
+        slot: Key,
+        asked_at: PurgeSerial,
+        entry: Entry,
+    ) -> Option<Self> {
         let mut head = Vec::new();
         entry.encode(&mut head).ok()?;
         Some(Self {
             cache: Arc::clone(cache),
             slot,
+            asked_at,
             entry: Some(entry),
             head_bytes: head.len() as u64,
             pending: Vec::new(),
@@ -155,10 +162,11 @@ impl Writer {
             let piece = std::mem::take(&mut self.pending);
             let (file, at) = (self.file.take(), self.head_bytes + self.written);
             let (cache, slot, fetching) = (Arc::clone(&self.cache), self.slot, fetching.take());
+            let asked_at = self.asked_at;
             self.disk = Some(spawn_blocking(move || {
                 let file = file.map_or_else(|| Unnamed::create(&cache, slot), Ok)?;
                 file.file.write_all_at(&piece, at)?;
-                complete(&cache, slot, file, &entry, now)?;
+                complete(&cache, (slot, asked_at), file, &entry, now)?;
                 drop(fetching);
                 Ok(None)
             }));
@@ -166,12 +174,22 @@ impl Writer {
     }
 }
 
-fn complete(cache: &Cache, slot: Key, file: Unnamed, entry: &Entry, now: Moment) -> io::Result<()> {
+fn complete(
+    cache: &Cache,
+    (slot, asked_at): (Key, PurgeSerial),
+    file: Unnamed,
+    entry: &Entry,
+    now: Moment,
+) -> io::Result<()> {
     let mut head = Vec::new();
     entry.encode(&mut head).map_err(io::Error::other)?;
     file.file.write_all_at(&head, 0)?;
-    file.name(cache, slot)?;
-    let dropped = cache.index.found(slot, head.len() as u64 + entry.body_bytes, now);
+    let mut dropped = Vec::new();
+    cache.keep(&entry.key, asked_at, || {
+        file.name(cache, slot)?;
+        dropped = cache.index.found(slot, head.len() as u64 + entry.body_bytes, now);
+        Ok(())
+    })?;
     cache.delete(&dropped);
     Ok(())
 }
@@ -179,7 +197,7 @@ fn complete(cache: &Cache, slot: Key, file: Unnamed, entry: &Entry, now: Moment)
 /// Writes an entry anew that was found to be still valid, with its new lifetime.
 pub(super) fn prolong(
     cache: &Cache,
-    slot: Key,
+    (slot, asked_at): (Key, PurgeSerial),
     kept: &Kept,
     lifetime: Lifetime,
     now: Moment,
@@ -194,5 +212,5 @@ pub(super) fn prolong(
         file.file.write_all_at(&piece[..count], at)?;
         at += count as u64;
     }
-    complete(cache, slot, file, &entry, now)
+    complete(cache, (slot, asked_at), file, &entry, now)
 }
