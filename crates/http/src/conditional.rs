@@ -131,6 +131,11 @@ pub fn names_tag(list: &[u8], etag: Option<&[u8]>) -> bool {
     any_of_list(list, |tag| is_weak_match(tag, etag))
 }
 
+/// Whether the value of an `If-Match` names this entity tag, or whatever there is.
+pub fn requires_tag(list: &[u8], etag: Option<&[u8]>) -> bool {
+    any_of_list(list, |tag| is_strong_match(tag, etag))
+}
+
 /// The entity tag that the value of an `If-None-Match` consists of, without its `W/`; `None` where it is `*`, or not one.
 pub fn only_tag(list: &[u8]) -> Option<&[u8]> {
     let (tag, rest) = next_tag(list)?;

@@ -74,7 +74,7 @@ impl Ask {
 
     /// Whether it is asked again, after a pause.
     fn repeats(&mut self, status: Status, now: Moment) -> bool {
-        let is_passing = matches!(status.code(), 500 | 502 | 503);
+        let is_passing = matches!(status.code(), 429 | 500 | 502 | 503);
         let timeout = self.client.storage.forward.read_timeout.unwrap_or(REPEAT_MAX);
         let until = self.since + timeout.min(REPEAT_MAX);
         if !is_passing || !self.question.is_repeatable || self.is_cancelled || until.is_due(now) {

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use sekisho_http::conditional::{names_tag, only_tag};
-use sekisho_http::{Fields, Known, Method, Status};
+use sekisho_http::conditional::{names_tag, only_tag, requires_tag};
+use sekisho_http::{Fields, Known, Method, Status, date};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_route::upstream_facts::UpstreamFacts;
@@ -61,6 +61,7 @@ pub fn read(
                 conditions.push(known.name(), value);
             }
         }
+        drop_invalid(&mut conditions);
         // A store gives one part at a time; all of it is right, too (RFC 9110 §14.2).
         let is_many = conditions.get("range").is_some_and(|value| value.contains(&b','));
         if is_many || settings.max_ranges == Some(0) || is_head {
@@ -71,11 +72,12 @@ pub fn read(
     let has_cache = client.sender.has_cache();
     let method = if is_head && !has_cache { "HEAD" } else { "GET" };
     let mut question = Question::new(client.storage.place.object(method, &key));
-    let (mut whole, mut suffix, mut tags) = (None, None, None);
+    let (mut whole, mut suffix, mut tags, mut required) = (None, None, None, None);
     if has_cache {
         let key = client.storage.place.cache_key(&key);
         question.cached = Some(CacheQuery { key, conditions, is_head });
     } else {
+        required = own_requirement(&mut conditions);
         whole = guard_range(&mut conditions).then(|| question.clone());
         tags = own_tags(&mut conditions);
         suffix = client.storage.place.trim_conditions(&mut conditions).map(|bytes| {
@@ -91,12 +93,41 @@ pub fn read(
         whole,
         suffix,
         tags,
+        required,
         is_over: false,
         media_type: fallback,
         fixed: route_state.status,
         refusing: None,
         missing: (route_state.status.is_none()).then(|| route_state.file.clone()),
     }))
+}
+
+/// Dates and ranges that are none are ignored (RFC 9110 §13.1.3, §14.2); stores make errors of them.
+fn drop_invalid(conditions: &mut Fields) {
+    for name in ["if-modified-since", "if-unmodified-since"] {
+        if conditions.get(name).is_some_and(|value| date::parse(value).is_none()) {
+            conditions.remove(name);
+        }
+    }
+    let is_bytes = |value: &[u8]| {
+        value.split_at_checked(6).is_some_and(|(unit, _)| unit.eq_ignore_ascii_case(b"bytes="))
+    };
+    if conditions.get("range").is_some_and(|value| !is_bytes(value)) {
+        conditions.remove("range");
+    }
+}
+
+/// Stores compare the value of `If-Match` as it is written. One strong tag is left to them; everything else is returned,
+/// and judged here.
+fn own_requirement(conditions: &mut Fields) -> Option<Vec<u8>> {
+    let list = conditions.get("if-match")?;
+    if list.starts_with(b"\"") && only_tag(list).is_some() {
+        return None;
+    }
+    let list = list.to_vec();
+    conditions.remove("if-match");
+    conditions.remove("if-unmodified-since");
+    Some(list)
 }
 
 /// Stores do not know `If-Range`: it becomes a condition. Where that does not hold, all of the object is asked for;
@@ -143,6 +174,8 @@ struct ReadTask {
     suffix: Option<(Question, u64)>,
     /// An `If-None-Match` that the store was not told of.
     tags: Option<Vec<u8>>,
+    /// The same of `If-Match`.
+    required: Option<Vec<u8>>,
     /// The client has what it asks for, and the rest of the answer is not for it.
     is_over: bool,
     media_type: Vec<u8>,
@@ -181,6 +214,13 @@ impl ReadTask {
         let is_shown =
             |name: &[u8]| SHOWN.iter().any(|shown| name.eq_ignore_ascii_case(shown.as_bytes()));
         out.fields.retain(|name, _| is_shown(name));
+        if let Some(list) = &self.required
+            && !requires_tag(list, out.fields.get("etag"))
+        {
+            self.is_over = true;
+            out.fields.clear();
+            return Some(Progress::Fail(Status::PRECONDITION_FAILED));
+        }
         if let Some(tags) = &self.tags
             && status != Status::NOT_MODIFIED
             && names_tag(tags, out.fields.get("etag"))

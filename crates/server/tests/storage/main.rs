@@ -32,5 +32,6 @@ mod changes;
 mod dav;
 mod odd;
 mod reading;
+mod slow;
 mod store;
 mod stored;
