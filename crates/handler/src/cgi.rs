@@ -34,7 +34,7 @@ use crate::task::{Outbox, Progress, Task};
 pub use process_slots::ProcessSlots;
 use process_slots::Ticket;
 use run::Run;
-pub use run::Runs;
+pub use run::{AloneGuard, Runs};
 use slots::{Claim, Standing};
 use spawn::Input;
 

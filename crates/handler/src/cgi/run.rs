@@ -56,6 +56,25 @@ impl Runs {
     }
 }
 
+/// Work without a client that its worker waits for, as long as this is there.
+#[derive(Debug)]
+pub struct AloneGuard(Rc<dyn HandlerContext>);
+
+impl AloneGuard {
+    /// There is some.
+    pub fn new(context: &Rc<dyn HandlerContext>) -> Self {
+        context.runs().alone.update(|count| count + 1);
+        Self(Rc::clone(context))
+    }
+}
+
+impl Drop for AloneGuard {
+    fn drop(&mut self) {
+        self.0.runs().alone.update(|count| count - 1);
+        self.0.ended_alone();
+    }
+}
+
 /// A process that runs.
 #[derive(Debug)]
 pub(super) struct Run {
@@ -319,14 +338,10 @@ impl Run {
             // The runtime is gone: what is left is ended here and now.
             return drop(self);
         }
-        let runs = context.runs();
-        runs.alone.set(runs.alone.get() + 1);
+        let guard = AloneGuard::new(&context);
         tokio::task::spawn_local(async move {
             self.run_alone(context.runs()).await;
-            drop(self);
-            let runs = context.runs();
-            runs.alone.set(runs.alone.get() - 1);
-            context.ended_alone();
+            drop((self, guard));
         });
     }
 

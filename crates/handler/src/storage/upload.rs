@@ -8,16 +8,20 @@ use std::time::Duration;
 use sekisho_config::Level;
 use sekisho_http::{Fields, Status};
 use sekisho_storage::upload_id;
+use tokio::time::timeout;
 
 use super::sweep::{self, InUse};
 use super::work::{Intake, Work, spawn};
 use super::{Client, Question};
+use crate::cgi::AloneGuard;
 use crate::file_op::random;
 
 /// How long it takes until a store that could not remove an upload is asked again; every pause is twice as long as the one
 /// before. All of them take 17 minutes.
 const ABORT_PAUSE_MIN: Duration = Duration::from_secs(1);
 const ABORT_PAUSE_MAX: Duration = Duration::from_secs(512);
+/// So long a worker that ends waits for the first attempt, within the time that force has.
+const ABORT_WAIT: Duration = Duration::from_secs(3);
 
 /// On what condition an object may be written; a store that can checks it in the same step.
 #[derive(Clone, Debug, Default)]
@@ -233,20 +237,27 @@ impl Drop for Multipart {
             std::mem::take(&mut self.key),
             std::mem::take(&mut self.id),
         );
-        spawn(remove(client, key, id));
+        // The worker does not end before the store was asked.
+        let guard = AloneGuard::new(&client.sender.context);
+        spawn(remove(client, key, id, guard));
     }
 }
 
 /// Removes an upload, whatever becomes of its client. A store that was away is asked again later; what cannot be removed
 /// then is swept.
-async fn remove(client: Rc<Client>, key: Vec<u8>, id: String) {
+async fn remove(client: Rc<Client>, key: Vec<u8>, id: String, guard: AloneGuard) {
     let work = Work::new(client);
-    let mut pause = Duration::ZERO;
+    let first = work.alone(abort(&work, &key, &id));
+    if let Ok(Ok(()) | Err(Status::FORBIDDEN)) = timeout(ABORT_WAIT, first).await {
+        return;
+    }
+    drop(guard);
+    let mut pause = ABORT_PAUSE_MIN;
     loop {
         match work.alone(abort_after(pause, &work, &key, &id)).await {
             Ok(()) | Err(Status::FORBIDDEN) => return,
             Err(_) if pause >= ABORT_PAUSE_MAX => return,
-            Err(_) => pause = (pause * 2).max(ABORT_PAUSE_MIN),
+            Err(_) => pause *= 2,
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use sekisho_testkit::{Server, Tree, eventually, wait_for};
+use sekisho_testkit::{Server, Signal, Tree, eventually, wait_for};
 
-use crate::common::{BINARY, LONG, http};
+use crate::common::{BINARY, LONG, http, pattern};
 use crate::odd::{asked, odd_store};
 
 fn server(port: u16, cache: &str) -> Server {
@@ -118,5 +118,43 @@ fn conditions_that_stores_do_not_understand_are_judged_here() {
             let answer = server.connect().request(method, "/a", fields);
             assert_eq!(answer.status, expected, "{method} {fields:?}");
         }
+    }
+}
+
+/// Takes parts, by a connection for each.
+fn takes_parts(method: &str, target: &str, _: &str) -> Option<String> {
+    let (status, body) = match method {
+        "post" if target.contains("uploads=") => (
+            "200 OK",
+            "<InitiateMultipartUploadResult><UploadId>i</UploadId></InitiateMultipartUploadResult>",
+        ),
+        "put" => ("200 OK", ""),
+        "delete" => ("204 No Content", ""),
+        _ => ("404 Not Found", ""),
+    };
+    let length = body.len();
+    let fields = format!("ETag: \"part\"\r\nConnection: close\r\nContent-Length: {length}");
+    Some(format!("HTTP/1.1 {status}\r\n{fields}\r\n\r\n{body}"))
+}
+
+/// F5, O4: also where grace is over before the upload is.
+#[test]
+fn an_upload_that_the_end_of_the_server_cuts_is_removed() {
+    for signal in [Signal::QUIT, Signal::TERM] {
+        let (port, seen) = odd_store(takes_parts);
+        let config = http(&format!(
+            "storage s {{ url s3://bucket/; endpoint http://127.0.0.1:{port}; credentials none; abandoned off; }}
+             server {{ listen 127.0.0.1:{{port}}; root storage:s; dav_methods PUT; client_max_body_size 1g; }}"
+        ));
+        let config = format!("worker_shutdown_timeout 1s; {config}");
+        let mut server = Server::start_in(Tree::new(), BINARY, &config);
+        let mut client = server.connect();
+        client.send("PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 50000000\r\n\r\n");
+        client.send(pattern(9 << 20));
+        eventually("a part", LONG, || !asked(&seen, " put ").is_empty());
+        server.signal(signal);
+        server.wait_exit(LONG);
+        let removed = asked(&seen, " delete ");
+        assert!(removed.len() == 1 && removed[0].contains("uploadid=i"), "{signal:?} {removed:?}");
     }
 }
