@@ -478,8 +478,11 @@ impl Server {
 
     /// Asks the stay for the end of the session, for this reason.
     fn end_by(&mut self, manner: Manner, ending: Ending, now: Moment) {
+        // A cause that the client must know of, such as a withdrawn password, stays when force follows.
+        let closed = Code::SessionClosed.number();
+        let has_cause = self.ending.as_deref().is_some_and(|it| it.code != 0 && it.code != closed);
         // Force may follow grace; a repeat changes nothing (L10).
-        if self.stay.asked() < Some(manner) || self.ending.is_none() {
+        if !has_cause && (self.stay.asked() < Some(manner) || self.ending.is_none()) {
             self.ending = Some(Box::new(ending));
         }
         // Whatever the session's state: a pair that is not there changes nothing.

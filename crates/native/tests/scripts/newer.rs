@@ -422,3 +422,19 @@ fn a_channel_that_is_released_after_the_first_has_ended_already() {
         assert_eq!(peer.kinds(), said, "{drains_at_end}");
     }
 }
+
+#[test]
+fn force_does_not_hide_that_a_password_was_withdrawn() {
+    // L10
+    let mut peer = Peer::open_with(&NEWER, |_| {});
+    let id = peer.asks(1).expect("admitted");
+    peer.engine.withdraw("your password was withdrawn", peer.now);
+    peer.engine.shut_down(Manner::Forceful, peer.now);
+    peer.result(id).expect("taken");
+    assert_eq!(peer.kinds(), [Kind::Result]);
+    // The answer has left: nothing keeps the session.
+    peer.sends(&[]);
+    let bye = peer.bye();
+    assert_eq!(bye.code, Code::AuthenticationError.number(), "{}", bye.text);
+    assert!(bye.text.contains("your password was withdrawn"), "{}", bye.text);
+}

@@ -630,7 +630,7 @@ fn ending(number: u64, answer: Answer) -> Vec<u8> {
 fn part_of(message: &Message, node: &str, next: &mut u64) -> Part {
     let failed = |text: String| Part::Answer(Err((Code::ServiceUnavailable, text)));
     if message.status == Some(503) {
-        return failed(format!("there is no node \"{node}\" in the cluster"));
+        return failed(format!("no node \"{node}\" answers: \"ctl nodes\" shows which there are"));
     }
     let Ok(Reply { number, content: Some(content) }) = Reply::decode(&*message.payload) else {
         return failed(format!("the answer of node \"{node}\" is not understood"));
