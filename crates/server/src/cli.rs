@@ -37,7 +37,7 @@ pub(crate) struct Flags {
     /// Test the configuration, print it and exit
     #[arg(short = 'T')]
     pub(crate) dump: bool,
-    /// Print only errors while testing
+    /// Print only errors and warnings while testing
     #[arg(short = 'q')]
     pub(crate) quiet: bool,
     /// Send a signal to the running server
