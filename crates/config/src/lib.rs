@@ -31,6 +31,7 @@ mod lookup;
 mod machine;
 mod map;
 mod names;
+mod pcre;
 mod positions;
 mod resolve;
 mod types;

@@ -39,7 +39,7 @@ fn look_ahead(source: &str) -> Option<(usize, usize)> {
 
 /// The parentheses and bars that mean something, each with the groups around it.
 fn marks(source: &str) -> impl Iterator<Item = (usize, u8, usize)> {
-    let (mut depth, mut is_class, mut is_escaped) = (0_usize, false, false);
+    let (mut depth, mut classes, mut is_escaped) = (0_usize, 0_usize, false);
     source.bytes().enumerate().filter_map(move |(at, byte)| {
         if is_escaped {
             is_escaped = false;
@@ -47,9 +47,10 @@ fn marks(source: &str) -> impl Iterator<Item = (usize, u8, usize)> {
         }
         match byte {
             b'\\' => is_escaped = true,
-            b']' => is_class = false,
-            _ if is_class => {}
-            b'[' => is_class = true,
+            // In a class that is translated, brackets come in pairs.
+            b'[' => classes += 1,
+            b']' => classes = classes.saturating_sub(1),
+            _ if classes > 0 => {}
             b'(' => {
                 depth += 1;
                 return Some((at, byte, depth - 1));

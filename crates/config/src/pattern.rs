@@ -1,11 +1,11 @@
 //! Regular expressions of the configuration: made once, matched in linear time unless they ask for more.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::expression::Expression;
 use crate::look_ahead::without_look_ahead;
 use crate::model::Pattern;
+use crate::pcre::translated;
 
 /// A longer expression is an error.
 const SOURCE_BYTES_MAX: usize = 16 * 1024;
@@ -27,14 +27,21 @@ impl Pattern {
         }
         let utf8 = source.strip_prefix("(*UTF8)").or_else(|| source.strip_prefix("(*UTF)"));
         let is_utf8 = utf8.is_some();
-        let text = without_pcre_escapes(utf8.unwrap_or(source));
+        let translated =
+            translated(utf8.unwrap_or(source), is_utf8).map_err(|reason| BadPattern { reason })?;
+        let text = &translated.text;
         let linear = |text: &str| Expression::linear(text, is_utf8, ignore_case);
-        let made = linear(&text).or_else(|error| {
-            let simpler = without_look_ahead(&text).and_then(|text| linear(&text).ok());
-            let is_too_large = error.contains("size limit");
-            let backtracking = || Expression::backtracking(&text, is_utf8, ignore_case);
-            simpler.or_else(|| if is_too_large { None } else { backtracking() }).ok_or(error)
-        });
+        let backtracking = || Expression::backtracking(text, is_utf8, ignore_case);
+        let made = if translated.is_possessive {
+            let reason = || linear(text).err().unwrap_or_else(|| "it is too large".to_owned());
+            backtracking().ok_or_else(reason)
+        } else {
+            linear(text).or_else(|error| {
+                let simpler = without_look_ahead(text).and_then(|text| linear(&text).ok());
+                let is_too_large = error.contains("size limit");
+                simpler.or_else(|| if is_too_large { None } else { backtracking() }).ok_or(error)
+            })
+        };
         match made {
             Ok(regex) => Ok(Self { source: source.to_owned(), regex }),
             Err(text) => {
@@ -50,7 +57,11 @@ impl Pattern {
 /// An expression of a list that may be long: compiled when it is first needed, if it can be.
 pub fn listed_pattern(source: &str, ignore_case: bool) -> Result<Arc<Pattern>, BadPattern> {
     let plain = Expression::literal(source, ignore_case);
-    match plain.or_else(|| Expression::listed(source, ignore_case)) {
+    let listed = || {
+        let translated = translated(source, false).ok().filter(|made| !made.is_possessive)?;
+        Expression::listed(&translated.text, ignore_case)
+    };
+    match plain.or_else(listed) {
         Some(regex) => Ok(Arc::new(Pattern { source: source.to_owned(), regex })),
         None => pattern(source, ignore_case),
     }
@@ -59,38 +70,6 @@ pub fn listed_pattern(source: &str, ignore_case: bool) -> Result<Arc<Pattern>, B
 /// Compiles an expression that is shared.
 pub fn pattern(source: &str, ignore_case: bool) -> Result<Arc<Pattern>, BadPattern> {
     Pattern::new(source, ignore_case).map(Arc::new)
-}
-
-/// Escapes of PCRE that the engines do not know: `\Q…\E`, between which the text is literal, `\h` (a blank) and `\R` (a
-/// line break).
-fn without_pcre_escapes(source: &str) -> Cow<'_, str> {
-    if ![r"\Q", r"\h", r"\R"].iter().any(|escape| source.contains(escape)) {
-        return Cow::Borrowed(source);
-    }
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find('\\') {
-        let (before, tail) = rest.split_at(at);
-        out.push_str(before);
-        if let Some(quoted) = tail.strip_prefix(r"\Q") {
-            let (quoted, behind) = quoted.split_once(r"\E").unwrap_or((quoted, ""));
-            out.push_str(&regex::escape(quoted));
-            rest = behind;
-        } else if let Some(behind) = tail.strip_prefix(r"\h") {
-            out.push_str(r"[\t\x20]");
-            rest = behind;
-        } else if let Some(behind) = tail.strip_prefix(r"\R") {
-            out.push_str(r"(?:\r\n|[\n\x0b\f\r])");
-            rest = behind;
-        } else {
-            // An escape and what it is for, so that an escaped backslash opens no quote.
-            let end = tail.char_indices().nth(2).map_or(tail.len(), |(at, _)| at);
-            out.push_str(&tail[..end]);
-            rest = &tail[end..];
-        }
-    }
-    out.push_str(rest);
-    Cow::Owned(out)
 }
 
 /// The names of the groups, read from the text alone.
