@@ -102,13 +102,19 @@ impl Expression {
 
     /// Which of the groups 1, 2, … has this name, in any case.
     pub fn group(&self, name: &str) -> Option<usize> {
-        let is_it = |other: Option<&str>| other.is_some_and(|o| o.eq_ignore_ascii_case(name));
-        match &self.0 {
-            Kind::Literal(_) => None,
-            Kind::Listed(listed) => listed.groups().position(is_it),
-            Kind::Linear(regex) => regex.capture_names().skip(1).position(is_it),
-            Kind::Backtracking { regex, .. } => regex.capture_names().skip(1).position(is_it),
-        }
+        self.names().position(|other| other.is_some_and(|other| other.eq_ignore_ascii_case(name)))
+    }
+
+    /// The names of the groups 1, 2, …
+    pub fn names(&self) -> impl Iterator<Item = Option<&str>> {
+        let (listed, linear, backtracking) = match &self.0 {
+            Kind::Literal(_) => (None, None, None),
+            Kind::Listed(listed) => (Some(listed.groups()), None, None),
+            Kind::Linear(regex) => (None, Some(regex.capture_names().skip(1)), None),
+            Kind::Backtracking { regex, .. } => (None, None, Some(regex.capture_names().skip(1))),
+        };
+        let listed = listed.into_iter().flatten();
+        listed.chain(linear.into_iter().flatten()).chain(backtracking.into_iter().flatten())
     }
 
     /// Whether it matches; if so, the groups 1, 2, … are added: `None` for one that took no part.

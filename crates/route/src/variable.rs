@@ -209,8 +209,8 @@ impl Scope<'_> {
                 push_seconds(wall.unix_secs.max(0) as u64, wall.nanos / 1_000_000, out);
             }
             V::NamedCapture(name) => {
-                let own = self.captures.named(name);
-                put(own.or_else(|| route_state.captures.named(name)).unwrap_or_default());
+                let _ = self.captures.push_named(0, name, out)
+                    || route_state.captures.push_named(0, name, out);
             }
             V::NginxVersion => put(env!("CARGO_PKG_VERSION").as_bytes()),
             V::Pid => push_number(u64::from(self.table.machine().pid), out),
@@ -358,13 +358,17 @@ impl Scope<'_> {
             _ => None,
         };
         let is_of_map = !std::ptr::eq(self.captures, &raw const self.route_state.captures);
-        let of_map = group.filter(|_| is_of_map).and_then(|name| self.captures.named(name));
+        if group.is_some_and(|name| is_of_map && self.captures.push_named(0, name, out)) {
+            return;
+        }
         let set = self.route_state.assigned.value(id.0).zip(self.route_state.assigned.stamp(id.0));
-        let newer = group
-            .zip(set)
-            .and_then(|(name, (_, matches))| self.route_state.captures.named_since(matches, name));
-        match (of_map.or(newer).or(set.map(|(value, _)| value)), &known.otherwise) {
-            (Some(value), _) => out.extend_from_slice(value),
+        let is_newer =
+            |(name, (_, matches))| self.route_state.captures.push_named(matches, name, out);
+        if group.zip(set).is_some_and(is_newer) {
+            return;
+        }
+        match (set, &known.otherwise) {
+            (Some((value, _)), _) => out.extend_from_slice(value),
             (None, Some(otherwise)) => self.variable(otherwise, out),
             (None, None) if self.settings().rewriting.warns_of_unset => {
                 self.route_state.log_entries.borrow_mut().unset(id, &known.name);
@@ -462,6 +466,7 @@ impl Scope<'_> {
             let mut captures = Captures::default();
             for (pattern, value) in &map.patterns {
                 if captures.matches(pattern, &source) {
+                    self.route_state.captures.note_mapped(&captures);
                     return Scope { captures: &captures, ..*self }.expand(value, out);
                 }
             }

@@ -388,6 +388,32 @@ fn what_a_map_found_first_holds() {
     assert_eq!(next.decide(&table), "text 200 cccb", "nothing is left of the request before");
 }
 
+/// The named groups of a `map`'s key are variables of the request once it is looked up.
+#[test]
+fn a_map_sets_the_names_of_its_key() {
+    let table = configured(
+        r#"map $uri $m { ~^/map/(?<id>\w+)$ 1; default 0; }
+        map $arg_n $n { volatile; ~^(?<id>\d+)$ "n$id"; default 0; }
+        server { listen 8080;
+            location /map/ { return 200 "$id|$m $id"; }
+            location ~ ^/at/(?<id>.*)$ { return 200 "$id|$m|$n|$id"; }
+            location /set { set $id own; set $before $id; set $x $n; return 200 "$before|$x|$id"; }
+        }"#,
+    );
+    check(
+        &table,
+        &[],
+        &[
+            ("GET /map/77", "text 200 |1 77"),
+            ("GET /map/7-7", "text 200 |0 "),
+            ("GET /at/a", "text 200 a|0|0|a"),
+            ("GET /at/a?n=5", "text 200 a|0|n5|5"),
+            ("GET /set", "text 200 own|0|own"),
+            ("GET /set?n=5", "text 200 own|n5|5"),
+        ],
+    );
+}
+
 #[test]
 fn networks_and_shares_have_values() {
     let table = configured(
