@@ -24,7 +24,7 @@ macro_rules! rows {
             active(
                 concat!($prefix, "_cache_path"),
                 HTTP,
-                "path [levels=levels] keys_zone=name:size [max_size=size] [inactive=time] [use_temp_path=on|off]",
+                "path [levels=levels] keys_zone=name:size [max_size=size] [min_free=size] [inactive=time] [use_temp_path=on|off] [parameter] ...",
                 "",
                 "A folder of cached answers. Temporary files are always written there, whatever `use_temp_path` says",
                 |_, _, _| Ok(()),
@@ -384,6 +384,18 @@ mod tests {
         assert_eq!(caching.rules.valid, valid);
         assert!(caching.convert_head && !caching.lock);
         assert_eq!(caching.lock_timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_cache_takes_any_number_of_parameters() {
+        for name in ["proxy_cache_path", "fastcgi_cache_path", "scgi_cache_path"] {
+            let path = format!(
+                "{name} /x levels=1:2 keys_zone=a:1m max_size=1g min_free=1m inactive=2m use_temp_path=off \
+                 loader_files=10 loader_sleep=50ms loader_threshold=200ms manager_files=10 manager_sleep=50ms;"
+            );
+            let config = loaded(&path, "").expect("it is right");
+            assert_eq!(config.http.caches[0].free_min, Some(1 << 20), "{name}");
+        }
     }
 
     #[test]
