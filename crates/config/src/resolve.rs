@@ -671,7 +671,9 @@ fn collect_own<'n>(nodes: impl IntoIterator<Item = &'n Node>, names: &mut Names)
         };
         match &*node.name.text {
             b"location" | b"server_name" | b"if" => node.args.iter().for_each(add),
-            b"rewrite" => node.args.first().into_iter().for_each(add),
+            b"rewrite" | b"proxy_redirect" | b"proxy_cookie_path" | b"proxy_cookie_domain" => {
+                node.args.first().into_iter().for_each(add);
+            }
             b"set" | b"auth_request_set" => {
                 let first = node.args.first();
                 if let Some(name) = first.and_then(|word| assigned_name(word, names.is_stream)) {

@@ -84,6 +84,28 @@ fn fields_are_hidden_passed_and_renamed() {
 }
 
 #[test]
+fn names_in_an_expression_are_in_what_takes_its_place() {
+    let backend = told();
+    let to = backend.address();
+    let server = serve(
+        Tree::new(),
+        &format!(
+            "location / {{
+               proxy_pass http://{to};
+               proxy_redirect ~^http://(?<hh>[^:/]+)(?<rest>/.+)$ http://outer.example/$hh$rest;
+               proxy_cookie_path ~^/inner/(?<cp>.*)$ /outer/$cp;
+               proxy_cookie_domain ~^(?<cd>[a-z]+)[.]inner[.]example$ $cd.outer.example;
+             }}"
+        ),
+    );
+    let mut client = server.connect();
+    let response = client.get("/302?Location:%20http://a.example/b");
+    assert_eq!(response.field("location"), Some("http://outer.example/a.example/b"));
+    let response = client.get("/200?Set-Cookie:%20s=1;%20Path=/inner/x;%20Domain=a.inner.example");
+    assert_eq!(response.field("set-cookie"), Some("s=1; Path=/outer/x; Domain=a.outer.example"));
+}
+
+#[test]
 fn errors_of_a_server_are_its_own_or_ours() {
     let backend = told();
     let to = backend.address();
