@@ -70,8 +70,8 @@ impl Scope<'_> {
             }
             U::ProxyAddForwardedFor => {
                 let mut client = Vec::new();
-                match self.request.connection.remote {
-                    Some(remote) => push_ip(remote.ip(), &mut client),
+                match self.route_state.client(self.request.connection) {
+                    Some(address) => push_ip(address.ip(), &mut client),
                     None => client.extend_from_slice(b"unix:"),
                 }
                 let fields = self.request.head.values_like(None, b"x-forwarded-for");

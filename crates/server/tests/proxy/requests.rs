@@ -61,6 +61,29 @@ fn the_target_is_made_by_the_rules_of_nginx() {
     assert_eq!(client.get("/tried/other.txt").status, 404);
 }
 
+/// As in nginx, the address behind the others is that of the client, not of the balancer before us.
+#[test]
+fn the_forwarded_address_is_the_real_one() {
+    let backend = echo();
+    let server = serve(
+        Tree::new(),
+        &format!(
+            "set_real_ip_from 127.0.0.1; real_ip_header X-Forwarded-For;
+             proxy_set_header X-F $proxy_add_x_forwarded_for;
+             location / {{ proxy_pass http://{}; }}",
+            backend.address()
+        ),
+    );
+    for (sent, told) in [
+        ("X-Forwarded-For: 10.0.0.1\r\n", "X-F: 10.0.0.1, 10.0.0.1\r\n"),
+        ("X-Forwarded-For: 10.0.0.1, 10.0.0.2\r\n", "X-F: 10.0.0.1, 10.0.0.2, 10.0.0.2\r\n"),
+        ("", "X-F: 127.0.0.1\r\n"),
+    ] {
+        let said = server.connect().request("GET", "/", sent).text();
+        assert!(said.contains(told), "{told} not in {said}");
+    }
+}
+
 /// U3: what is about the client's connection goes no further; what `proxy_set_header` says takes the place of the
 /// client's.
 #[test]
