@@ -154,6 +154,9 @@ fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
     }
     let mut peer = PeerSettings::new(text);
     let mut is_resolved = false;
+    // As in nginx, what stands before the server decides.
+    let method = l.group.as_ref().map_or(Method::RoundRobin, |group| group.method);
+    let may_have_backup = matches!(method, Method::RoundRobin | Method::LeastConnections);
     Fault::each(&d.args()[1..], |word| {
         let text = d.text(word)?;
         let invalid = || Fault::at(word, format!("invalid parameter \"{text}\""));
@@ -166,6 +169,12 @@ fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
             "max_fails" => peer.max_fails = number().ok_or_else(invalid)?,
             "fail_timeout" => set(&mut peer.fail_timeout, time())?,
             "slow_start" => peer.slow_start = Some(time()?).filter(|time| !time.is_zero()),
+            "backup" if said.is_empty() && !may_have_backup => {
+                return Err(Fault::at(
+                    word,
+                    "balancing method does not support parameter \"backup\"",
+                ));
+            }
             "backup" if said.is_empty() => peer.is_backup = true,
             "down" if said.is_empty() => peer.is_down = true,
             "resolve" if said.is_empty() => is_resolved = true,
