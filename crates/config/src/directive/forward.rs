@@ -121,15 +121,10 @@ macro_rules! servers {
             active(
                 concat!($prefix, "_bind"),
                 LEVELS,
-                "address|off",
+                "address|off [transparent]",
                 "",
-                "The local address of connections to servers",
-                |l, d, s| {
-                    let word = d.arg(0);
-                    l.forward($family).bind =
-                        if &*word.text == b"off" { None } else { Some(bind(d, word, s)?) };
-                    Ok(())
-                },
+                "The local address of connections to servers; `transparent` is not supported yet",
+                |l, d, s| set(&mut l.forward($family).bind, bind(d, s)),
             ),
             active(
                 concat!($prefix, "_socket_keepalive"),
@@ -327,11 +322,25 @@ fn ignore(l: &mut Level, family: Family, d: &Directive<'_>) -> Result<(), Fault>
     Ok(())
 }
 
+/// `proxy_bind` and the like: the local address, `None` for `off`.
 pub(super) fn bind(
     d: &Directive<'_>,
-    word: &Word,
     s: &Scope<'_>,
-) -> Result<crate::model::Template, Fault> {
+) -> Result<Option<crate::model::Template>, Fault> {
+    let word = d.arg(0);
+    match d.args().get(1) {
+        Some(word) if &*word.text == b"transparent" => {
+            let note = "the workers have no right to use addresses that are not the machine's";
+            return Err(d.not_built(word).note(note.to_owned()).help(
+                "tell the server the client's address by the PROXY protocol or a field".to_owned(),
+            ));
+        }
+        Some(word) => {
+            return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown())));
+        }
+        None if &*word.text == b"off" => return Ok(None),
+        None => {}
+    }
     let template = d.template(word, s)?;
     let is_address = |text: &[u8]| {
         let text = std::str::from_utf8(text).unwrap_or_default();
@@ -339,7 +348,7 @@ pub(super) fn bind(
     };
     match template.as_literal() {
         Some(text) if !is_address(text) => Err(d.invalid(word, "is not an address")),
-        _ => Ok(template),
+        _ => Ok(Some(template)),
     }
 }
 

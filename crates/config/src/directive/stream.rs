@@ -208,15 +208,10 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "proxy_bind",
         STREAM_LEVELS,
-        "address|off",
+        "address|off [transparent]",
         "",
-        "The local address of connections to servers",
-        |l, d, s| {
-            let word = d.arg(0);
-            l.forward(Family::Proxy).bind =
-                if &*word.text == b"off" { None } else { Some(bind(d, word, s)?) };
-            Ok(())
-        },
+        "The local address of connections to servers; `transparent` is not supported yet",
+        |l, d, s| set(&mut l.forward(Family::Proxy).bind, bind(d, s)),
     ),
     active(
         "proxy_socket_keepalive",
