@@ -15,6 +15,8 @@ use sekisho_route::RouteState;
 use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::UpstreamFacts;
 
+use crate::request_body::Gathered;
+
 /// What a task has come to.
 #[derive(Debug)]
 pub enum Progress {
@@ -84,6 +86,17 @@ pub struct SubrequestView {
     pub status: Option<u16>,
     /// In how many others it stands, from 1.
     pub depth: u8,
+}
+
+/// What a task that has failed gives back of the request's body, so that another one can answer.
+#[derive(Debug)]
+pub enum ReturnedBody {
+    /// All of it: no more comes.
+    Whole(Gathered),
+    /// What has been taken of it; the rest comes as before.
+    Begun(Vec<u8>),
+    /// Something of it is gone.
+    Lost,
 }
 
 /// How body bytes get from the socket to where they belong.
@@ -186,6 +199,11 @@ pub trait Task: std::fmt::Debug {
     /// The request's body, where it has gathered it.
     fn describe_body(&self, facts: &mut BodyFacts) {
         let _ = facts;
+    }
+
+    /// It has failed, or something else answers: gives back the request's body, which is not to be missing there.
+    fn return_body(&mut self) -> ReturnedBody {
+        ReturnedBody::Lost
     }
 
     /// The request is cancelled (L31). It still gives its one answer by `poll`.

@@ -120,9 +120,9 @@ pub fn start(
     let secure = secure.map(|secure| Secure { is_http2: forward.is_http2(), ..secure });
     let key = Key::new(&source, &group, now);
     let selection = key.select(&group);
-    let has_body = call.has_body && forward.pass_request_body && forward.set_body.is_none();
-    let gathered = call.gathered.filter(|_| has_body).and_then(RefCell::take);
-    let has_body = has_body && gathered.is_none();
+    let is_passed = forward.pass_request_body && forward.set_body.is_none();
+    let has_body = call.has_body && call.gathered.is_none();
+    let gathered = call.gathered.filter(|_| call.has_body && is_passed).and_then(RefCell::take);
     // What cannot say that a length is unknown must know it.
     let may_stream = call.body_bytes.is_some()
         || match pass.family {
@@ -130,7 +130,9 @@ pub fn start(
             Family::FastCgi | Family::Grpc => true,
             Family::Scgi | Family::Uwsgi => false,
         };
-    let is_streamed = has_body && !forward.request_buffering && may_stream;
+    let is_streamed = has_body && is_passed && !forward.request_buffering && may_stream;
+    // A body that is not passed on may be for what answers instead.
+    let is_gathered = has_body && !is_streamed && (is_passed || forward.request_buffering);
     let rules = Rules { next: forward.next_upstream, connect_timeout: forward.connect_timeout };
     // A call that its server did not take is made again, if its messages are remembered.
     let is_lost = is_streamed && pass.family != Family::Grpc;
@@ -144,7 +146,7 @@ pub fn start(
         (None, None) => Body::None,
     };
     let changes = Changes::new(&source, forward).map(Rc::new);
-    let stage = if has_body && !is_streamed {
+    let stage = if is_gathered {
         Stage::Gathering(Box::new(RequestBody::of(settings, call.body_bytes)))
     } else {
         Stage::Ready
@@ -177,6 +179,7 @@ pub fn start(
         plan,
         machine,
         body,
+        unsent: Body::None,
         body_memory: settings.client_body_buffer_size,
         changes,
         error_pages: Arc::clone(&settings.error_pages),

@@ -68,6 +68,14 @@ impl RouteInput {
         }
     }
 
+    /// The status where no handler can answer.
+    const fn failure(&self) -> Status {
+        match self {
+            Self::Failed(status) => *status,
+            _ => Status::BAD_GATEWAY,
+        }
+    }
+
     /// The same, seen from before the decision had to wait.
     pub(crate) fn seen(&self, waited: Waited) -> Waited {
         match self {
@@ -224,20 +232,17 @@ impl Exchange {
             link.protocol.keep_alive_off();
         }
         self.begin_fields(bound_site, link, now);
-        let body = link.protocol.request_body(self.id);
+        let told = link.protocol.request_body(self.id);
+        self.client_body.declare(told, input);
         let max = bound_site.site.location(location).settings.client_max_body_size;
-        let is_over = max.is_some_and(|max| body.1.is_some_and(|bytes| bytes > max));
+        let is_over = max.is_some_and(|max| told.1.is_some_and(|bytes| bytes > max));
         let is_answer = !matches!(action, Action::Wait(_) | Action::Close);
         if is_over && asked.is_request && is_answer {
             return self.take_body(link, max, now).err().map(RouteInput::Refused);
         }
-        let is_task = match &action {
-            Action::Status(form) => matches!(form, StatusForm::Page | StatusForm::Prometheus),
-            other => {
-                matches!(other, Action::Cgi | Action::Pass | Action::FileOp(_) | Action::Service)
-            }
-        };
-        if asked.has_failed && is_answer && !is_task {
+        let is_missed = self.client_body.is_missed(asked, &action, &self.head, &self.route);
+        let action = if is_missed { Action::Error(input.failure()) } else { action };
+        if asked.has_failed && is_answer && !is_task(&action) {
             self.fields.append(&mut self.outbox.fields);
         }
         let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
@@ -250,8 +255,8 @@ impl Exchange {
             request: &request,
             route,
             asked,
-            body,
-            gathered: None,
+            body: self.client_body.given(),
+            gathered: self.client_body.gathered(),
             question,
             within,
             now,
@@ -272,6 +277,7 @@ impl Exchange {
                 if !self.route.mirrored.is_empty() {
                     self.start_copies(link, &facts, now);
                 }
+                self.drop_body(link, now);
                 self.send_reply(link, &facts, reply, file_bytes, now);
                 None
             }
@@ -283,6 +289,7 @@ impl Exchange {
                     return Some(RouteInput::Refused(refusal));
                 }
                 self.task = Some(self.mirrored(task, link, &facts, now));
+                self.hand_out_body(link, now);
                 None
             }
             Started::Wait(task) => {
@@ -359,6 +366,14 @@ impl Exchange {
             link.tell(self.id, || Fact::BodyWanted { is_continued }, now);
         }
         taken
+    }
+}
+
+/// Whether a task takes its time over this.
+const fn is_task<F>(action: &Action<F>) -> bool {
+    match action {
+        Action::Status(form) => matches!(form, StatusForm::Page | StatusForm::Prometheus),
+        other => matches!(other, Action::Cgi | Action::Pass | Action::FileOp(_) | Action::Service),
     }
 }
 
@@ -495,15 +510,13 @@ impl Starting<'_> {
 
     /// Whether what the handler is given depends on a body that has not been read.
     fn reads_body_first(&self, settings: &Settings) -> bool {
-        let is_asked = self.asked.is_request && self.route.method == self.request.head.method();
-        settings.reads_body_first && self.body.0 && is_asked && self.gathered.is_none()
+        settings.reads_body_first && self.body.0 && self.gathered.is_none()
     }
 
     pub(crate) fn cgi(&self, fields: &mut Fields) -> Result<Box<dyn Task>, Status> {
         let Self { request, route, .. } = *self;
-        // The body belongs to the action that was asked for: what is answered instead is a plain GET, and an
-        // error page comes when the body has gone elsewhere.
-        let is_asked = self.asked.is_request && route.method == request.head.method();
+        // The body belongs to the method that was asked for: an error page is a plain GET.
+        let is_asked = route.method == request.head.method();
         let call = cgi::Call {
             table: self.accepted.bound_site.site.table(),
             request,
@@ -559,7 +572,6 @@ impl Starting<'_> {
 
     fn upstream_call(&self) -> upstream::Call<'_> {
         let Self { request, route, .. } = *self;
-        let is_asked = self.asked.is_request && route.method == request.head.method();
         upstream::Call {
             table: self.accepted.bound_site.site.table(),
             request,
@@ -568,8 +580,8 @@ impl Starting<'_> {
             caches: self.accepted.bound_site.site.caches(),
             tls: self.accepted.bound_site.site.upstream_tls(),
             pools: &self.worker.upstreams,
-            has_body: is_asked && self.body.0,
-            body_bytes: self.body.1.filter(|_| is_asked),
+            has_body: self.body.0,
+            body_bytes: self.body.1,
             gathered: self.gathered,
             credentials: self.accepted.bound_site.site.credentials(),
         }

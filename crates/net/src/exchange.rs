@@ -13,6 +13,7 @@ use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
 use sekisho_route::{RequestIdSeed, RouteState};
 
 use crate::buffers::KEEP_BYTES;
+use crate::client_body::ClientBody;
 use crate::pace::Pace;
 use crate::subrequest::RequestTree;
 use crate::worker::BoundSite;
@@ -61,6 +62,8 @@ pub(crate) struct Exchange {
     pub(crate) task: Option<Box<dyn Task>>,
     /// Where the task puts what it makes.
     pub(crate) outbox: Outbox,
+    /// Where the request's body is.
+    pub(crate) client_body: ClientBody,
     /// What the task has not taken of the request's body.
     pub(crate) body: Vec<u8>,
     pub(crate) has_body_ended: bool,
@@ -128,6 +131,7 @@ impl Default for Exchange {
             reads_beside: false,
             task: None,
             outbox: Outbox::default(),
+            client_body: ClientBody::default(),
             body: Vec::new(),
             has_body_ended: false,
             awaits_room: false,
@@ -154,6 +158,7 @@ impl Exchange {
         self.pieces.clear();
         self.piece_sent = 0;
         self.drop_task();
+        self.client_body = ClientBody::default();
         self.outbox.fields.clear();
         self.outbox.trailers = None;
         self.is_cancelled = false;

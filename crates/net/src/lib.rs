@@ -7,6 +7,7 @@ mod activity;
 mod admission;
 mod buffers;
 mod checks;
+mod client_body;
 pub mod clock;
 mod compress;
 mod connection;

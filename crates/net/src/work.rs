@@ -177,13 +177,21 @@ impl Exchange {
             link.protocol.hold_body(self.id, false, now);
             return true;
         }
+        if self.take_due_end() {
+            if let Some(task) = &mut self.task {
+                task.end_body(cx, now);
+            }
+            return true;
+        }
         if self.body.is_empty() {
             return false;
         }
+        let Some(task) = &mut self.task else { return false };
         let taken = task.take(cx, &self.body, now);
         self.body.drain(..taken);
+        let credit = self.client_body.new_credit(taken);
         let (protocol, buffers) = link.parts();
-        protocol.consumed(self.id, taken, &mut buffers.scratch, now);
+        protocol.consumed(self.id, credit, &mut buffers.scratch, now);
         if self.body.is_empty() {
             link.protocol.hold_body(self.id, false, now);
             if self.has_body_ended {
@@ -237,6 +245,7 @@ impl Exchange {
                 RouteInput::Again
             }
         };
+        self.recover_body(link, now);
         self.drop_task();
         self.answer(link, input, now);
     }

@@ -10,7 +10,7 @@ use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::UpstreamFacts;
 
 use super::task::UpstreamTask;
-use crate::task::{Outbox, Progress, Task, UpstreamView};
+use crate::task::{Outbox, Progress, ReturnedBody, Task, UpstreamView};
 
 /// A task that is not dropped with its connection.
 #[derive(Debug)]
@@ -78,6 +78,10 @@ impl Task for Steadfast {
         if let Some(task) = &self.task {
             task.describe_body(facts);
         }
+    }
+
+    fn return_body(&mut self) -> ReturnedBody {
+        self.task.as_mut().map_or(ReturnedBody::Lost, Task::return_body)
     }
 
     fn cancel(&mut self, cause: Cause, now: Moment) {

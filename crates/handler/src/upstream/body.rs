@@ -7,11 +7,13 @@ use sekisho_http::upstream::RequestBody as Length;
 use sekisho_route::body_facts::BodyFacts;
 
 use crate::request_body::{BodyFile, Gathered};
+use crate::task::ReturnedBody;
 
 /// Where the body comes from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Body {
     /// There is none.
+    #[default]
     None,
     /// Here.
     Memory(Arc<Vec<u8>>),
@@ -45,6 +47,11 @@ impl Streamed {
         &self.bytes
     }
 
+    /// All that was taken of it; `None` where something is forgotten.
+    pub(super) fn take(&mut self) -> Option<Vec<u8>> {
+        (!self.is_too_long).then(|| std::mem::take(&mut self.bytes))
+    }
+
     /// What there is of it.
     pub(super) fn whole(&self) -> Option<&[u8]> {
         Some(&*self.bytes).filter(|bytes| !bytes.is_empty())
@@ -62,6 +69,18 @@ impl From<Gathered> for Body {
 }
 
 impl Body {
+    /// What another handler gets of it.
+    pub(super) fn give_back(self, streamed: &mut Streamed) -> ReturnedBody {
+        match self {
+            Self::None => ReturnedBody::Lost,
+            Self::Memory(bytes) => {
+                ReturnedBody::Whole(Gathered::Memory(Arc::unwrap_or_clone(bytes)))
+            }
+            Self::File(file, _) => ReturnedBody::Whole(Gathered::File(file)),
+            Self::Stream(_) => streamed.take().map_or(ReturnedBody::Lost, ReturnedBody::Begun),
+        }
+    }
+
     /// What variables say of it.
     pub(super) fn facts(&self) -> BodyFacts {
         match self {

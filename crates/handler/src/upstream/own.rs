@@ -194,6 +194,7 @@ impl Sender {
             is_head: request.method == Method::Head,
             binding,
             stage: Stage::Ready,
+            unsent: Body::None,
             has_body_ended: true,
             keeping: None,
         })

@@ -93,6 +93,8 @@ pub(super) struct Parts {
     pub(super) plan: Plan,
     pub(super) machine: UpstreamRequest,
     pub(super) body: Body,
+    /// The client's body, where servers do not get it.
+    pub(super) unsent: Body,
     /// `client_body_buffer_size`
     pub(super) body_memory: usize,
     pub(super) changes: Option<Rc<Changes>>,
@@ -664,8 +666,15 @@ impl UpstreamTask {
     fn gathered(&mut self, gathered: Gathered) {
         let body = Body::from(gathered);
         self.received = body.facts();
-        self.parts.body = body;
+        let place = if self.passes_body() { &mut self.parts.body } else { &mut self.parts.unsent };
+        *place = body;
         self.parts.stage = Stage::Ready;
+    }
+
+    /// Whether servers get the client's body.
+    fn passes_body(&self) -> bool {
+        let forward = &self.parts.pass.forward;
+        forward.pass_request_body && forward.set_body.is_none()
     }
 
     fn gathering_failed(&mut self, error: &io::Error) {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use sekisho_config::{Level, Settings};
 use sekisho_handler::request_body::{Gathered, RequestBody};
+use sekisho_handler::task::ReturnedBody;
 use sekisho_handler::{Outbox, Progress, SubrequestView, Task, UpstreamView};
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
@@ -185,6 +186,14 @@ impl Task for BodyFirstTask {
 
     fn plain_bytes(&self) -> Option<u64> {
         self.started()?.plain_bytes()
+    }
+
+    fn return_body(&mut self) -> ReturnedBody {
+        match (self.kept.take(), &mut self.stage) {
+            (Some(body), _) => ReturnedBody::Whole(body),
+            (None, Stage::Started(task)) => task.return_body(),
+            (None, Stage::Reading(_) | Stage::Failed(_)) => ReturnedBody::Lost,
+        }
     }
 
     fn cancel(&mut self, cause: Cause, now: Moment) {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use sekisho_config::{Level, LocationId, Settings};
 use sekisho_handler::filter::Wish;
 use sekisho_handler::request_body::{BodyFile, Gathered, RequestBody};
+use sekisho_handler::task::ReturnedBody;
 use sekisho_handler::{Outbox, Progress, SubrequestView, Task, UpstreamView};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
@@ -407,6 +408,10 @@ impl Task for MirroredTask {
 
     fn plain_bytes(&self) -> Option<u64> {
         self.source.plain_bytes()
+    }
+
+    fn return_body(&mut self) -> ReturnedBody {
+        self.source.return_body()
     }
 
     fn cancel(&mut self, cause: Cause, now: Moment) {

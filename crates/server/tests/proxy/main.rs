@@ -18,6 +18,7 @@ mod gateways;
 mod grpc;
 mod health;
 mod http2_backend;
+mod instead;
 mod names;
 mod peers;
 mod requests;

@@ -22,7 +22,7 @@ use super::keep::{Instead, Keeping, Start};
 use super::serve::{Serving, View};
 use super::write::prolong;
 use crate::cgi::HandlerContext;
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{Outbox, Progress, ReturnedBody, Task};
 use crate::upstream::alone::{go_on, is_last};
 use crate::upstream::task::UpstreamTask;
 
@@ -394,6 +394,10 @@ impl Task for CachedTask {
             facts.fields.clear();
             facts.fields.extend_from(&serving.kept.entry.fields);
         }
+    }
+
+    fn return_body(&mut self) -> ReturnedBody {
+        self.task.as_mut().map_or(ReturnedBody::Lost, Task::return_body)
     }
 
     fn cancel(&mut self, cause: Cause, now: Moment) {

@@ -12,7 +12,7 @@ use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::{UpstreamFacts, UpstreamTry};
 
 use super::{Ending, HAND_ON_BYTES, Parts, Stage, UpstreamTask};
-use crate::task::{Outbox, Progress, Task, UpstreamView};
+use crate::task::{Outbox, Progress, ReturnedBody, Task, UpstreamView};
 use crate::upstream::body::Body;
 use crate::upstream::engine::engine;
 use crate::upstream::exchange::Exchange;
@@ -284,6 +284,13 @@ impl Task for UpstreamTask {
         } else if self.received != BodyFacts::default() {
             facts.clone_from(&self.received);
         }
+    }
+
+    fn return_body(&mut self) -> ReturnedBody {
+        let is_passed = self.passes_body();
+        let Parts { body, unsent, .. } = &mut self.parts;
+        let body = std::mem::take(if is_passed { body } else { unsent });
+        body.give_back(&mut self.streamed)
     }
 
     fn cancel(&mut self, cause: Cause, now: Moment) {
