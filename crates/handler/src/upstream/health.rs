@@ -163,14 +163,14 @@ impl GroupChecks {
     ) -> Result<(), String> {
         let mut pairs = Fields::default();
         let set = &self.config.forward.set_headers;
-        if !set.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            pairs.push(b"Host", self.config.host.as_bytes());
-        }
         for (name, value) in set.iter() {
             // There is no request whose variables could be meant.
             if let Some(value) = value.as_literal().filter(|value| !value.is_empty()) {
                 pairs.push(name.as_bytes(), value);
             }
+        }
+        if pairs.get("host").is_none() {
+            pairs.push(b"Host", self.config.host.as_bytes());
         }
         let request = Request {
             method: b"GET",

@@ -193,6 +193,10 @@ impl Source<'_> {
             // An empty value is left out.
             plan.pairs.push_unless_empty(name.as_bytes(), |out| self.push_value(value, out));
         }
+        // HTTP/1.0 does without `Host` (a client of HTTP/1.0 may have sent none); later versions need one.
+        if forward.http_version != Version::Http10 && plan.pairs.get("host").is_none() {
+            plan.pairs.push(b"Host", &plan.host);
+        }
         if !forward.pass_request_headers {
             return;
         }

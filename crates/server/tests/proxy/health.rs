@@ -84,7 +84,7 @@ fn a_server_that_dies_is_left_and_asked_again_when_it_is_back() {
         &http(&format!(
             "upstream app {{ zone app 64k; server {} max_fails=0; server {} max_fails=0; }}
              server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://app;
-               health_check interval=100ms fails=2 passes=2 uri=/health; }} }}",
+               proxy_set_header Host $host; health_check interval=100ms fails=2 passes=2 uri=/health; }} }}",
             a.address, b.address
         )),
     );

@@ -84,6 +84,41 @@ fn the_forwarded_address_is_the_real_one() {
     }
 }
 
+/// A client of HTTP/1.0 need not send `Host` (checks of load balancers do not), and `proxy_set_header` may leave it out: a server of
+/// HTTP/1.1 is told its own name then, as without `proxy_set_header`.
+#[test]
+fn a_request_without_a_host_is_passed_on() {
+    let backend = echo();
+    let to = backend.address();
+    let server = serve(
+        Tree::new(),
+        &format!(
+            "location /client {{ proxy_pass http://{to}; proxy_set_header Host $http_host; }}
+             location /none {{ proxy_pass http://{to}; proxy_set_header Host \"\"; }}
+             location /client/ten {{ proxy_pass http://{to}; proxy_set_header Host $http_host; proxy_http_version 1.0; }}
+             location /none/ten {{ proxy_pass http://{to}; proxy_set_header Host \"\"; proxy_http_version 1.0; }}"
+        ),
+    );
+    let own = format!("\r\nHost: {to}\r\n");
+    for (path, field, expected) in [
+        ("/client", "", own.as_str()),
+        ("/client", "Host: a.test:81\r\n", "\r\nHost: a.test:81\r\n"),
+        ("/none", "", &own),
+        ("/none", "Host: a.test\r\n", &own),
+        ("/client/ten", "", ""),
+        ("/client/ten", "Host: a.test\r\n", "\r\nHost: a.test\r\n"),
+        ("/none/ten", "Host: a.test\r\n", ""),
+    ] {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.0\r\n{field}\r\n"));
+        let answer = String::from_utf8(client.read_to_close()).expect("text");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer}");
+        let said = answer.matches("\r\nHost: ").count();
+        assert_eq!(said, usize::from(!expected.is_empty()), "{path}: {answer}");
+        assert!(answer.contains(expected), "{path}: {answer}");
+    }
+}
+
 /// U3: what is about the client's connection goes no further; what `proxy_set_header` says takes the place of the
 /// client's.
 #[test]
