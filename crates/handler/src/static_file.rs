@@ -136,7 +136,8 @@ pub fn pixel(
     Reply::of(fixed.unwrap_or(Status::OK), Piece::Static(PIXEL))
 }
 
-fn since(settings: &Settings) -> Since {
+/// How a location compares the time of `If-Modified-Since`.
+pub fn since(settings: &Settings) -> Since {
     match settings.if_modified_since {
         IfModifiedSince::Off => Since::Off,
         IfModifiedSince::Exact => Since::Exact,

@@ -3,6 +3,7 @@
 //! take holds the other back.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -54,6 +55,9 @@ pub struct Outbox {
     pub limit_rate: Option<u64>,
     /// The charset to give the body in, in place of `charset` (`X-Accel-Charset`).
     pub charset: Option<Vec<u8>>,
+    /// Set with a head: the answer is one that a cache has or gets. Its server has seen no conditions, so those of
+    /// the client are judged by whoever sends it.
+    pub is_kept: bool,
     /// Body bytes. Emptied by the connection after each progress.
     pub body: Vec<u8>,
     /// Fields that follow the body: empty ones with the head if some may follow, and all of them with the end.
@@ -155,6 +159,12 @@ pub trait Task: std::fmt::Debug {
 
     /// Goes on as far as it can without waiting.
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress>;
+
+    /// Of the body whose head has just been given only this part is wanted. Whether the task gives no more than that.
+    fn narrow(&mut self, part: &Range<u64>) -> bool {
+        let _ = part;
+        false
+    }
 
     /// Whether the client does not take what was made: then silence is not the task's fault.
     fn hold(&mut self, is_held: bool, now: Moment) {

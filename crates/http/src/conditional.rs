@@ -131,8 +131,8 @@ pub fn names_tag(list: &[u8], etag: Option<&[u8]>) -> bool {
     any_of_list(list, |tag| is_weak_match(tag, etag))
 }
 
-/// Whether the value of an `If-Match` names this entity tag, or whatever there is.
-pub fn requires_tag(list: &[u8], etag: Option<&[u8]>) -> bool {
+/// Whether the value of an `If-Match` names this entity tag, which must be a strong one, or whatever there is.
+pub fn names_tag_strongly(list: &[u8], etag: Option<&[u8]>) -> bool {
     any_of_list(list, |tag| is_strong_match(tag, etag))
 }
 

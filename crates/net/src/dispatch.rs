@@ -193,6 +193,7 @@ impl Exchange {
     /// Finds the answer and begins to give it.
     pub(crate) fn answer(&mut self, link: &mut Link, input: RouteInput, now: Moment) {
         self.outbox.trailers = None;
+        self.outbox.is_kept = false;
         let mut next = Some(input);
         // What could not be started or taken is answered in turn; the router bounds how often.
         while let Some(input) = next {

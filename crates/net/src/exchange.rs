@@ -161,6 +161,7 @@ impl Exchange {
         self.client_body = ClientBody::default();
         self.outbox.fields.clear();
         self.outbox.trailers = None;
+        self.outbox.is_kept = false;
         self.is_cancelled = false;
         self.is_over = false;
         self.memory_bytes() <= size_of::<Self>() + KEEP_BYTES

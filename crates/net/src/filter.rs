@@ -178,26 +178,29 @@ pub(crate) struct Selected {
     pub(crate) range: Range<u64>,
 }
 
-/// What a client gets of a response of this length: its range counts as for a file, and its conditions where they
-/// have not been judged elsewhere. The fields say so. An unsatisfiable range, and a condition that fails, are told by the status, without a body.
-pub(crate) fn select(
-    request: &Request<'_>,
-    complete: u64,
-    is_judged: bool,
-    fields: &mut Fields,
-) -> Selected {
-    let head = request.head;
-    let etag = fields.get("etag");
+/// The validators of a response, as its fields say them.
+fn validators(fields: &Fields) -> (Validators<'_>, bool) {
     let modified = fields.get("last-modified").and_then(date::parse);
-    let validators = Validators { etag, modified: modified.unwrap_or(i64::MAX) };
-    let since = if modified.is_some() { Since::Exact } else { Since::Off };
-    let nothing = |status| Selected { status, range: 0..0 };
-    match conditional::evaluate(head, &validators, since) {
-        PreconditionResult::Proceed => {}
-        _ if is_judged => {}
-        PreconditionResult::NotModified => return nothing(Status::NOT_MODIFIED),
-        PreconditionResult::PreconditionFailed => return nothing(Status::PRECONDITION_FAILED),
+    let etag = fields.get("etag");
+    (Validators { etag, modified: modified.unwrap_or(i64::MAX) }, modified.is_some())
+}
+
+/// Judges the conditions of a request by the fields of its response; the status where one of them decides.
+pub(crate) fn judge(request: &Request<'_>, since: Since, fields: &Fields) -> Option<Status> {
+    let (validators, is_dated) = validators(fields);
+    let since = if is_dated { since } else { Since::Off };
+    match conditional::evaluate(request.head, &validators, since) {
+        PreconditionResult::Proceed => None,
+        PreconditionResult::NotModified => Some(Status::NOT_MODIFIED),
+        PreconditionResult::PreconditionFailed => Some(Status::PRECONDITION_FAILED),
     }
+}
+
+/// What a client gets of a response of this length: its range counts as for a file. The fields say so. An
+/// unsatisfiable range is told by the status, without a body.
+pub(crate) fn select(request: &Request<'_>, complete: u64, fields: &mut Fields) -> Selected {
+    let head = request.head;
+    let (validators, _) = validators(fields);
     let asked = match head.known(Known::Range) {
         Some(value)
             if head.method() != Method::Head && conditional::if_range_holds(head, &validators) =>
@@ -220,7 +223,7 @@ pub(crate) fn select(
         }
         Ranges::Unsatisfiable => {
             fields.push("Content-Range", format!("bytes */{complete}"));
-            nothing(Status::RANGE_NOT_SATISFIABLE)
+            Selected { status: Status::RANGE_NOT_SATISFIABLE, range: 0..0 }
         }
     }
 }
@@ -244,7 +247,10 @@ pub(crate) fn slice(
     let mut slices = Slices::new(start, size);
     let (first, complete) = slices.check(fields.get("content-range"), fields.get("etag"))?;
     fields.remove("content-range");
-    let selected = select(request, complete, false, fields);
+    let selected = match judge(request, Since::Exact, fields) {
+        Some(status) => Selected { status, range: 0..0 },
+        None => select(request, complete, fields),
+    };
     let is_first_wanted = slices.want(selected.range.clone(), &first);
     Ok(Sliced { slices, first, selected, is_first_wanted })
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use sekisho_config::{Bytes, Level, Recode};
 use sekisho_handler::filter::{FilterTask, Part, Requests, SliceTask};
-use sekisho_handler::{FileTask, Piece, Reply, Task, answer};
+use sekisho_handler::{FileTask, Piece, Reply, Task, answer, static_file};
 use sekisho_http::fields::is_field_value;
 use sekisho_http::{BodyLength, Known, Method, Response, Sends, Status};
 use sekisho_lifecycle::cancel::Cause;
@@ -18,7 +18,7 @@ use sekisho_route::{
 
 use crate::compress::{Compression, Outgoing};
 use crate::dispatch::RouteInput;
-use crate::exchange::Exchange;
+use crate::exchange::{Accepted, Exchange};
 use crate::filter::{self, Body, Filtering, Selected};
 use crate::link::{Link, request_view};
 use crate::observe::Fact;
@@ -156,7 +156,7 @@ impl Exchange {
         is_changed
     }
 
-    /// The head of a slice has come, or one of which parts are cut here (`proxy_force_ranges`): it becomes that of what
+    /// The head of a slice has come, or of an answer whose conditions and ranges are met here: it becomes that of what
     /// the client gets. `None` where it stays what it is; what is wrong with it is the other server's fault.
     fn select_part(
         &mut self,
@@ -165,49 +165,75 @@ impl Exchange {
         length: Option<u64>,
         now: Moment,
     ) -> Result<Option<Selected>, Status> {
-        let Some(accepted) = &self.accepted else { return Ok(None) };
+        let is_kept = std::mem::take(&mut self.outbox.is_kept);
+        let Some(accepted) = self.accepted.clone() else { return Ok(None) };
         let settings = &accepted.bound_site.site.location(self.route.location).settings;
         let size = settings.filters.as_deref().and_then(|filters| filters.slice);
         let slice = size.zip(self.route.slice_start.get());
-        let slice = slice.filter(|_| status == Status::PARTIAL_CONTENT);
-        // Of an answer for a cache all was asked for: the client's part is cut here, as of one that is kept.
-        let has_range = self.head.known(Known::Range).is_some();
-        let is_forced = settings.pass.as_deref().is_some_and(|pass| {
-            pass.forward.force_ranges || (has_range && pass.forward.caching.cache.is_some())
-        });
-        if slice.is_none() && !is_forced {
-            return Ok(None);
-        }
-        let accepted = accepted.clone();
         let facts = link.facts();
-        let selected = if let Some((size, start)) = slice {
-            let Some(tree) = self.tree(link, &facts, now) else { return Ok(None) };
-            self.slice(&tree, (start, size.get()), now)?
-        } else if let Some(length) = length.filter(|_| is_forced && status == Status::OK) {
-            let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
-            let selected = filter::select(&request, length, true, &mut self.fields);
-            let part = Part::new(selected.range.clone());
-            let is_head = self.head.method() == Method::Head;
-            self.task = self.task.take().map(|task| -> Box<dyn Task> {
-                if is_head {
-                    return task;
+        let selected = match slice {
+            Some((size, start)) if status == Status::PARTIAL_CONTENT => {
+                let Some(tree) = self.tree(link, &facts, now) else { return Ok(None) };
+                Some(self.slice(&tree, (start, size.get()), now)?)
+            }
+            _ if status == Status::OK => {
+                let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
+                let judged = is_kept
+                    .then(|| filter::judge(&request, static_file::since(settings), &self.fields));
+                match judged.flatten() {
+                    Some(status) => Some(Selected { status, range: 0..0 }),
+                    None => self.cut(&accepted, &facts, link, length, now),
                 }
-                Box::new(FilterTask::new(task, Some(length), Box::new(part)))
-            });
-            selected
-        } else {
-            return Ok(None);
+            }
+            _ => None,
         };
-        match selected.status {
-            status @ (Status::PRECONDITION_FAILED | Status::RANGE_NOT_SATISFIABLE) => {
+        match selected {
+            Some(Selected {
+                status: status @ (Status::PRECONDITION_FAILED | Status::RANGE_NOT_SATISFIABLE),
+                ..
+            }) => {
                 self.outbox.fields.clear();
                 if let Some(range) = self.fields.get("content-range") {
                     self.outbox.fields.push("Content-Range", range);
                 }
                 Err(status)
             }
-            _ => Ok(Some(selected)),
+            selected => Ok(selected),
         }
+    }
+
+    /// Cuts the range that the client asked for of a whole answer, where that is done here (`proxy_force_ranges`, and
+    /// answers for a cache or from one, of which all was asked for). A body that filters change has no ranges.
+    fn cut(
+        &mut self,
+        accepted: &Accepted,
+        facts: &ConnectionFacts,
+        link: &Link,
+        length: Option<u64>,
+        now: Moment,
+    ) -> Option<Selected> {
+        let table = accepted.bound_site.site.table();
+        let pass = table.location(self.route.location).settings.pass.as_deref()?;
+        let has_range = self.head.known(Known::Range).is_some();
+        let is_for_cache = has_range && pass.forward.caching.cache.is_some();
+        let complete = length.filter(|_| pass.forward.force_ranges || is_for_cache)?;
+        let request = request_view(&self.head, accepted, self.arrival, facts, link, now);
+        let filtering = Filtering { table, request: &request, route: &self.route };
+        if filtering.wanted(Status::OK, length, &mut self.fields).is_some() {
+            return None;
+        }
+        let selected = filter::select(&request, complete, &mut self.fields);
+        let is_head = self.head.method() == Method::Head;
+        let is_whole = selected.range == (0..complete);
+        let task = self.task.take().map(|mut task| -> Box<dyn Task> {
+            if is_head || is_whole || task.narrow(&selected.range) {
+                return task;
+            }
+            let part = Part::new(selected.range.clone());
+            Box::new(FilterTask::new(task, length, Box::new(part)))
+        });
+        self.task = task;
+        Some(selected)
     }
 
     fn slice(
@@ -321,6 +347,9 @@ impl Exchange {
         let (mut status, mut length) = (status, length);
         match self.select_part(link, status, length, now) {
             Ok(None) => {}
+            Ok(Some(Selected { status: Status::NOT_MODIFIED, .. })) => {
+                return self.send_not_modified(link, &accepted, length, now);
+            }
             Ok(Some(Selected { status: selected, range })) => {
                 (status, length) = (selected, Some(range.end - range.start));
             }
@@ -348,6 +377,29 @@ impl Exchange {
             compression.apply_to_task(status, length, &mut self.task, &mut self.fields);
         let length = BodyLength::of(length.filter(|_| !is_compressed));
         self.send_head(link, status, length, now);
+    }
+
+    /// The client has what it asks for. A task that fills a cache goes on without it.
+    fn send_not_modified(
+        &mut self,
+        link: &mut Link,
+        accepted: &Accepted,
+        length: Option<u64>,
+        now: Moment,
+    ) {
+        let status = Status::NOT_MODIFIED;
+        let facts = link.facts();
+        let request = request_view(&self.head, accepted, self.arrival, &facts, link, now);
+        let table = accepted.bound_site.site.table();
+        added_fields(table, &request, &self.route, status, None, &mut self.fields);
+        let compression = Compression { table, request: &request, route: &self.route };
+        compression.apply_to_task(status, length, &mut None, &mut self.fields);
+        for name in ["content-type", "content-encoding", "accept-ranges"] {
+            self.fields.remove(name);
+        }
+        self.drop_task();
+        self.outbox.trailers = None;
+        self.send_stream(link, status, None, now);
     }
 
     /// Names the charset of what a program or another server has made; how it is recoded, where it is.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use sekisho_http::conditional::{names_tag, only_tag, requires_tag};
+use sekisho_http::conditional::{names_tag, names_tag_strongly, only_tag};
 use sekisho_http::{Fields, Known, Method, Status, date};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
@@ -215,7 +215,7 @@ impl ReadTask {
             |name: &[u8]| SHOWN.iter().any(|shown| name.eq_ignore_ascii_case(shown.as_bytes()));
         out.fields.retain(|name, _| is_shown(name));
         if let Some(list) = &self.required
-            && !requires_tag(list, out.fields.get("etag"))
+            && !names_tag_strongly(list, out.fields.get("etag"))
         {
             self.is_over = true;
             out.fields.clear();

@@ -401,6 +401,7 @@ impl UpstreamTask {
             Answer::Given(status, length) => {
                 if let Some(keeping) = &mut self.parts.keeping {
                     keeping.begin(head, self.parts.context.wall_secs());
+                    out.is_kept = keeping.is_storing();
                 }
                 let Parts { group, context, binding, .. } = &self.parts;
                 if let Some(sticky) = &group.sticky

@@ -11,7 +11,7 @@ use crate::common::{BINARY, LONG, http, pattern};
 
 /// A server with a cache in its folder; `path` are parameters of the cache, `body` is put into the server
 /// block.
-fn cached(path: &str, body: &str) -> Server {
+pub(crate) fn cached(path: &str, body: &str) -> Server {
     let text = format!(
         "proxy_cache_path {{dir}}/cache levels=1:2 keys_zone=one:1m {path};
          server {{ listen 127.0.0.1:{{port}}; proxy_cache one; add_header X-Cache $upstream_cache_status always;
@@ -20,7 +20,7 @@ fn cached(path: &str, body: &str) -> Server {
     Server::start_in(Tree::new(), BINARY, &http(&text))
 }
 
-fn status(response: &Response) -> &str {
+pub(crate) fn status(response: &Response) -> &str {
     response.field("x-cache").unwrap_or_default()
 }
 
@@ -68,7 +68,7 @@ fn hesitant(fields: &'static str, free: usize) -> (Backend, Sender<()>) {
 }
 
 /// Asks until the answer has this status of the cache.
-fn until(client: &mut Client, target: &str, wanted: &str) -> Response {
+pub(crate) fn until(client: &mut Client, target: &str, wanted: &str) -> Response {
     let mut last = None;
     eventually(wanted, LONG, || {
         let response = client.get(target);

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use sekisho_http::conditional::names_tag;
+use sekisho_http::conditional::{names_tag, names_tag_strongly};
 use sekisho_http::{Fields, Status, date, range};
 
 /// What is given.
@@ -13,6 +13,8 @@ pub enum Selection {
     Whole,
     /// 304
     NotModified,
+    /// 412
+    Failed,
     /// 206 with these bytes.
     Part(Range<u64>),
     /// 416
@@ -32,12 +34,21 @@ pub fn select<'a>(
     }
     let etag = kept.get("etag");
     let modified = kept.get("last-modified");
+    let changed = modified.and_then(date::parse);
+    let is_failed = match asked("if-match") {
+        Some(tags) => !names_tag_strongly(tags, etag),
+        None => asked("if-unmodified-since")
+            .and_then(date::parse)
+            .is_some_and(|limit| changed.is_none_or(|changed| changed > limit)),
+    };
+    if is_failed {
+        return Selection::Failed;
+    }
     let has_it = match asked("if-none-match") {
-        Some(list) => names_tag(list, etag),
-        None => match (asked("if-modified-since").and_then(date::parse), modified) {
-            (Some(since), Some(modified)) => date::parse(modified).is_some_and(|it| it <= since),
-            _ => false,
-        },
+        Some(tags) => names_tag(tags, etag),
+        None => asked("if-modified-since")
+            .and_then(date::parse)
+            .is_some_and(|since| changed.is_some_and(|changed| changed <= since)),
     };
     if has_it {
         return Selection::NotModified;
@@ -76,6 +87,13 @@ mod tests {
             (&[("if-none-match", "\"x\""), ("if-modified-since", LATER)], S::Whole),
             (&[("if-modified-since", DATE)], S::NotModified),
             (&[("if-modified-since", EARLIER)], S::Whole),
+            (&[("if-match", "\"a\"")], S::Whole),
+            (&[("if-match", "\"x\", \"a\""), ("if-unmodified-since", EARLIER)], S::Whole),
+            (&[("if-match", "\"x\"")], S::Failed),
+            (&[("if-match", "W/\"a\"")], S::Failed),
+            (&[("if-match", "\"x\""), ("if-none-match", "\"a\"")], S::Failed),
+            (&[("if-unmodified-since", DATE)], S::Whole),
+            (&[("if-unmodified-since", EARLIER)], S::Failed),
             (&[("range", "bytes=2-3")], S::Part(2..4)),
             (&[("range", "bytes=-3")], S::Part(7..10)),
             (&[("range", "bytes=0-1,4-5")], S::Whole),

@@ -106,6 +106,11 @@ impl Keeping {
         !self.is_decided || self.writer.is_some()
     }
 
+    /// Whether the answer is being kept.
+    pub(in crate::upstream) const fn is_storing(&self) -> bool {
+        self.writer.is_some()
+    }
+
     pub(in crate::upstream) fn put_back(&mut self, instead: Instead) {
         self.instead = Some(instead);
     }

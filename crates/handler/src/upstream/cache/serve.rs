@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -63,17 +64,25 @@ impl Serving {
         }
     }
 
-    /// What is given next; an error where the file is not what it was.
+    /// Only this part of the body is given.
+    pub(super) fn narrow(&mut self, part: &Range<u64>) {
+        if *part != (self.at..self.end) {
+            (self.at, self.end, self.sum) = (part.start, part.end, None);
+        }
+    }
+
+    /// What is given next; an error where the file is not what it was. `own` are the conditions of a request of our
+    /// own.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         view: &View,
-        asked: &Asked,
+        own: Option<&Asked>,
         out: &mut Outbox,
         wall_secs: i64,
     ) -> Poll<io::Result<Progress>> {
         if !std::mem::replace(&mut self.is_head_given, true) {
-            return Poll::Ready(Ok(self.head(view, asked, out, wall_secs)));
+            return Poll::Ready(Ok(self.head(view, own, out, wall_secs)));
         }
         if self.at == self.end {
             return Poll::Ready(Ok(Progress::Done));
@@ -111,7 +120,13 @@ impl Serving {
         Poll::Ready(Ok(Progress::Body))
     }
 
-    fn head(&mut self, view: &View, asked: &Asked, out: &mut Outbox, wall_secs: i64) -> Progress {
+    fn head(
+        &mut self,
+        view: &View,
+        own: Option<&Asked>,
+        out: &mut Outbox,
+        wall_secs: i64,
+    ) -> Progress {
         let entry = &self.kept.entry;
         let reading = Reading {
             pass: &view.pass,
@@ -132,21 +147,24 @@ impl Serving {
         out.fields.remove("Age");
         out.fields.push_number("Age", u64::from(self.lifetime.age(wall_secs)));
         let bytes = entry.body_bytes;
-        let asks = |name: &'static str| asked.get(name.as_bytes());
-        let selection = select(asks, status, &entry.fields, bytes);
         if status == Status::OK && !out.fields.has("Accept-Ranges") {
             out.fields.push("Accept-Ranges", "bytes");
         }
+        out.is_kept = own.is_none();
+        let selection = own.map_or(Selection::Whole, |own| {
+            select(|name| own.get(name.as_bytes()), status, &entry.fields, bytes)
+        });
         match selection {
             Selection::Whole => {}
             Selection::NotModified => {
                 (self.at, self.sum) = (self.end, None);
                 return Progress::Head(Status::NOT_MODIFIED, Some(bytes));
             }
+            Selection::Failed => return Progress::Fail(Status::PRECONDITION_FAILED),
             Selection::Part(part) => {
                 let value = format!("bytes {}-{}/{bytes}", part.start, part.end - 1);
                 out.fields.push("Content-Range", value);
-                (self.at, self.end, self.sum) = (part.start, part.end, None);
+                self.narrow(&part);
                 return Progress::Head(Status::PARTIAL_CONTENT, Some(part.end - part.start));
             }
             Selection::Unsatisfiable => {

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -310,7 +311,9 @@ impl CachedTask {
     fn serving_step(&mut self, cx: &mut Context<'_>, out: &mut Outbox) -> Poll<Progress> {
         let wall_secs = self.context.wall_secs();
         let State::Serving(serving) = &mut self.state else { return Poll::Pending };
-        match serving.poll(cx, &self.view, &self.question.asked, out, wall_secs) {
+        // A client's conditions and range are judged where its answer is sent: filters may change the body before.
+        let own = self.question.signer.is_some().then_some(&*self.question.asked);
+        match serving.poll(cx, &self.view, own, out, wall_secs) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(progress)) => Poll::Ready(progress),
             Poll::Ready(Err(error)) => Poll::Ready(self.serving_failed(&error)),
@@ -363,6 +366,12 @@ impl Task for CachedTask {
             self.is_head_given |= matches!(progress, Progress::Head(..) | Progress::Upgrade(_));
         }
         progress
+    }
+
+    fn narrow(&mut self, part: &Range<u64>) -> bool {
+        let State::Serving(serving) = &mut self.state else { return false };
+        serving.narrow(part);
+        true
     }
 
     fn hold(&mut self, is_held: bool, now: Moment) {
