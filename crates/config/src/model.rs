@@ -596,12 +596,20 @@ pub enum Fallback {
 /// One `error_page` directive.
 #[derive(Clone, Debug)]
 pub struct ErrorPage {
-    /// The codes it is for (may contain 494–499 as nginx has them; they never match what we do not use).
+    /// The codes it is for (may contain 494–499 as nginx has them).
     pub codes: Vec<u16>,
     /// `=code`, `=`, or neither.
     pub status: ErrorStatus,
     /// Where the answer comes from.
     pub target: ErrorTarget,
+}
+
+impl ErrorPage {
+    /// Whether it is for this status. nginx's number for too large header fields (494) is for our 431, too.
+    pub fn is_for(&self, status: Status) -> bool {
+        self.codes.contains(&status.code())
+            || (status == Status::HEADER_TOO_LARGE && self.codes.contains(&494))
+    }
 }
 
 /// Which status an `error_page` answers with.

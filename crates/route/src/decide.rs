@@ -434,7 +434,7 @@ impl<'a, F: Files> Decision<'a, F> {
         {
             self.route_state.is_error_page = !settings.recursive_error_pages;
             let mut pages = settings.error_pages.iter();
-            if let Some(page) = pages.find(|page| page.codes.contains(&status.code())) {
+            if let Some(page) = pages.find(|page| page.is_for(status)) {
                 if matches!(otherwise, Action::Redirect(_)) {
                     // The page is another, the redirect stays one.
                     let RouteState { text, redirect, origin_bytes, .. } = &mut *self.route_state;

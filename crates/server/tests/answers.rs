@@ -130,6 +130,29 @@ fn error_pages_come_from_files_and_locations_with_the_code_they_are_told() {
     assert_eq!(client.read_response().status, 400);
 }
 
+/// nginx's own number for it is 494, the one on the wire here 431: a page for either is given.
+#[test]
+fn too_large_fields_have_an_error_page_by_either_number() {
+    let field = format!("Cookie: {}\r\n", "x".repeat(9000));
+    for (page, status, location) in [
+        ("error_page 494 =302 /clear;", 302, None),
+        ("error_page 431 =302 /clear;", 302, None),
+        ("error_page 494 https://x.example/;", 302, Some("https://x.example/")),
+        ("error_page 494 =200 /clear;", 200, None),
+        ("error_page 494 /clear;", 431, None),
+        ("error_page 400 /clear;", 431, None),
+    ] {
+        let rules = format!("{page} location = /clear {{ return 200 c; }}");
+        let server = serve(Tree::new(), &rules);
+        let response = server.connect().request("GET", "/", &field);
+        let seen = (response.status, response.field("location"));
+        assert_eq!(seen, (status, location), "{page}");
+        // The page is given, or our own.
+        let is_own = response.text().contains("431");
+        assert_eq!(is_own, page.contains("400"), "{page} {}", response.text());
+    }
+}
+
 #[test]
 fn error_pages_of_error_pages_are_for_those_who_ask_and_have_an_end() {
     // F7
