@@ -304,6 +304,16 @@ impl Http1 {
         sends
     }
 
+    /// Whether the response that has just begun is sent in chunks.
+    pub const fn sends_chunks(&self) -> bool {
+        matches!(self.output, Output::Chunked)
+    }
+
+    /// Whether the connection ends with the response that has begun.
+    pub const fn is_last(&self) -> bool {
+        self.closing.is_some()
+    }
+
     /// Body bytes of the response, framed into `scratch.out`. What goes beyond the declared length is
     /// cut. The send deadline starts when the transport reports that they are waiting.
     pub fn body(&mut self, bytes: &[u8], scratch: &mut Scratch) {

@@ -10,7 +10,7 @@ use sekisho_handler::limits::ConnectionPermit;
 use sekisho_handler::{Outbox, Piece, Task};
 use sekisho_http::{Fields, Head, Status};
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
-use sekisho_route::{RequestIdSeed, RouteState};
+use sekisho_route::{RequestIdSeed, RouteState, SentFraming};
 
 use crate::buffers::KEEP_BYTES;
 use crate::client_body::ClientBody;
@@ -43,6 +43,8 @@ pub(crate) struct Exchange {
     /// The status of its answer; nginx's 499 until there is one.
     pub(crate) status: Status,
     pub(crate) head_bytes: u64,
+    /// How its answer was framed; `None` before it has begun.
+    pub(crate) framing: Option<SentFraming>,
     pub(crate) body_bytes: u64,
     /// How long the body was before it was compressed.
     pub(crate) plain_bytes: Option<u64>,
@@ -121,6 +123,7 @@ impl Default for Exchange {
             waited: Waited::default(),
             status: CLIENT_CLOSED,
             head_bytes: 0,
+            framing: None,
             body_bytes: 0,
             plain_bytes: None,
             trailers: None,
@@ -152,6 +155,7 @@ impl Exchange {
         self.permits.clear();
         self.status = CLIENT_CLOSED;
         (self.head_bytes, self.body_bytes, self.plain_bytes) = (0, 0, None);
+        self.framing = None;
         self.trailers = None;
         self.tree = None;
         self.pace = None;

@@ -1,6 +1,7 @@
 //! The protocol of a connection: one engine behind verbs that are the same for all of them, by request id. The
 //! only module of this crate that names a concrete protocol.
 
+mod framing;
 mod http2;
 mod internal;
 pub(crate) mod parts;

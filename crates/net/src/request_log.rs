@@ -69,6 +69,7 @@ impl Exchange {
             request_bytes: self.received,
             plain_bytes: self.plain_bytes,
             completed: is_complete,
+            framing: self.framing,
         };
         worker.access_log.write(site, &request, &self.route, &sent);
         // Fields and lines have variables too.

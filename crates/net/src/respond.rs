@@ -12,8 +12,8 @@ use sekisho_http::{BodyLength, Known, Method, Response, Sends, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    ConnectionFacts, Sent, SubrequestTarget, added_fields, added_trailers, computed_charset,
-    expand, has_trailers, name_charset,
+    ConnectionFacts, Sent, SentFraming, SubrequestTarget, added_fields, added_trailers,
+    computed_charset, expand, has_trailers, name_charset,
 };
 
 use crate::compress::{Compression, Outgoing};
@@ -435,6 +435,12 @@ impl Exchange {
             return false;
         }
         self.status = Status::SWITCHING_PROTOCOLS;
+        self.framing = Some(SentFraming {
+            length: None,
+            is_chunked: false,
+            connection: "upgrade",
+            keep_alive_secs: None,
+        });
         self.head_bytes = (buffers.scratch.out.len() - before) as u64;
         true
     }
@@ -458,6 +464,7 @@ impl Exchange {
         );
         let response = Response { status, fields: &self.fields, length };
         let sends = protocol.respond(self.id, &response, &mut buffers.scratch, now);
+        self.framing = Some(protocol.framing(status, length));
         // A head that is handed over as it is has no bytes, and is one all the same.
         let framed = buffers.scratch.out.len() - before;
         self.head_bytes = if framed > 0 { framed } else { self.fields.as_lines().len() + 1 } as u64;

@@ -459,6 +459,7 @@ impl StreamSession {
                 request_bytes: received,
                 plain_bytes: None,
                 completed: true,
+                framing: None,
             };
             worker.access_log.write(&bound_site.site, request, route, &sent);
         });

@@ -53,4 +53,4 @@ pub use route_state::{
 };
 pub use subrequest::{AuthAnswer, Picked, SubrequestTarget};
 pub use table::{Machine, Table};
-pub use variable::{Sent, expand, named_variable, push_variable};
+pub use variable::{Sent, SentFraming, expand, named_variable, push_variable};

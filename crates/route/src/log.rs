@@ -184,7 +184,9 @@ pub fn log_line(
             Piece::Text(variable) => {
                 let start = out.len();
                 scope.variable(variable, out);
-                escape_from(format.escape, start, out);
+                if out.len() > start || !scope.is_there_empty(variable) {
+                    escape_from(format.escape, start, out);
+                }
             }
         }
     }
@@ -236,6 +238,7 @@ fn push_field(how: Escape, head: &Head, known: Option<Known>, name: &[u8], out: 
     let mut values = head.values_like(known, name);
     match (values.next(), values.next()) {
         (None, _) => push_escaped(how, b"", out),
+        (Some([]), None) => {}
         (Some(value), None) => push_escaped(how, value, out),
         _ => {
             let start = out.len();

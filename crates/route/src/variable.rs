@@ -3,6 +3,7 @@
 
 mod database;
 mod named;
+mod presence;
 mod tls;
 mod upstream;
 
@@ -50,6 +51,35 @@ pub struct Sent<'a> {
     pub plain_bytes: Option<u64>,
     /// Whether all of the answer has left.
     pub completed: bool,
+    /// The fields that the protocol itself has added to its head; `None` where none was sent.
+    pub framing: Option<SentFraming>,
+}
+
+/// How the head of an answer said where it ends and what becomes of its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SentFraming {
+    /// `Content-Length`
+    pub length: Option<u64>,
+    /// `Transfer-Encoding: chunked`
+    pub is_chunked: bool,
+    /// `Connection`; empty where the protocol has no such field.
+    pub connection: &'static str,
+    /// The seconds in `Keep-Alive`.
+    pub keep_alive_secs: Option<u64>,
+}
+
+impl SentFraming {
+    /// Appends the value of one of its fields; whether it is one of them.
+    fn push(&self, name: &str, out: &mut Vec<u8>) -> bool {
+        match (name, self.length, self.keep_alive_secs) {
+            ("content-length", Some(length), _) => push_number(length, out),
+            ("transfer-encoding", ..) if self.is_chunked => out.extend_from_slice(b"chunked"),
+            ("connection", ..) => out.extend_from_slice(self.connection.as_bytes()),
+            ("keep-alive", _, Some(secs)) => push_text(format_args!("timeout={secs}"), out),
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// Appends a value with its variables filled in. What a variable does not have is nothing.
@@ -290,7 +320,11 @@ impl Scope<'_> {
             V::Scheme => put(if connection.is_tls { b"https" } else { b"http" }),
             V::SecureLink => self.push_secure_link(out),
             V::SecureLinkExpires => self.push_secure_link_expires(out),
-            V::SentHttp(name) => push_sent_field(sent.fields, name.as_bytes(), out),
+            V::SentHttp(name) => {
+                if !sent.framing.is_some_and(|framing| framing.push(name, out)) {
+                    push_sent_field(sent.fields, name.as_bytes(), out);
+                }
+            }
             V::SentTrailer(name) => {
                 if let Some(trailers) = sent.trailers {
                     push_sent_field(trailers, name.as_bytes(), out);

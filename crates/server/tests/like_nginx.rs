@@ -412,3 +412,96 @@ fn fields_are_changed_as_the_module_does() {
         }
     }
 }
+
+/// A log format of both, what is asked, and what the line is.
+fn assert_lines(site: &str, format: &str, rows: &[(&str, &str, &str)]) {
+    let mut binaries = vec![BINARY];
+    if have("nginx") {
+        binaries.push(NGINX);
+    }
+    for binary in binaries {
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+        let temporary =
+            temporary.map(|name| format!("{name}_temp_path {{dir}}/temporary;")).concat();
+        let first = match binary {
+            NGINX => "daemon off; master_process off; pid {dir}/nginx.pid;",
+            _ => "worker_processes 1;",
+        };
+        let config = format!(
+            "{first} error_log {{dir}}/error.log; events {{}}
+             http {{ {temporary} log_format own '{format}'; access_log {{dir}}/own.log own; default_type text/plain; {site} }}"
+        );
+        let server = Server::start_in(tree(), binary, &config);
+        for (at, (head, fields, expected)) in rows.iter().enumerate() {
+            let mut client = server.connect();
+            client.send(format!("{head}\r\nHost: a\r\nConnection: close\r\n{fields}\r\n"));
+            let _ = client.try_read_response(head.starts_with("HEAD"));
+            eventually("the line is written", LONG, || server.log("own.log").lines().count() > at);
+            let log = server.log("own.log");
+            assert_eq!(log.lines().nth(at), Some(*expected), "{binary} {head} {fields:?}");
+        }
+    }
+}
+
+/// What is not there is `-`, what is there and empty is empty.
+#[test]
+fn empty_values_are_told_from_missing_ones_in_the_log() {
+    let site = r#"
+        map $arg_e $mapped { default ""; 1 one; }
+        map $arg_e $plain { 1 one; }
+        server {
+            listen 127.0.0.1:{port}; root {root};
+            location /t { return 200 text; }
+            location /set { set $own ""; return 200 text; }
+            location /rewritten { rewrite ^ /t? last; }
+            location ~ ^/group/(?<group>.*)$ { return 200 text; }
+            location /error { error_page 410 /t; return 410; }
+        }"#;
+    let format = "$is_args|$https|$http2|$fastcgi_path_info|$mapped|$plain|$own|$args|$query_string|$arg_e|$cookie_c|$http_x|$http_referer|$content_type|$group|$remote_user|$upstream_addr|$sent_http_x";
+    assert_lines(
+        site,
+        format,
+        &[
+            ("GET /t HTTP/1.1", "", "|||||||-|-|-|-|-|-|-|-|-|-|-"),
+            ("GET /t?e= HTTP/1.1", "", "?|||||||e=|e=||-|-|-|-|-|-|-|-"),
+            ("GET /t?e HTTP/1.1", "", "?|||||||e|e|-|-|-|-|-|-|-|-|-"),
+            ("GET /t?e=1 HTTP/1.1", "", "?||||one|one||e=1|e=1|1|-|-|-|-|-|-|-|-"),
+            ("GET /set HTTP/1.1", "", "|||||||-|-|-|-|-|-|-|-|-|-|-"),
+            ("GET /rewritten?a=b HTTP/1.1", "", "|||||||||-|-|-|-|-|-|-|-|-"),
+            ("GET /rewritten HTTP/1.1", "", "|||||||-|-|-|-|-|-|-|-|-|-|-"),
+            ("GET /error?a=b HTTP/1.1", "", "|||||||-|-|-|-|-|-|-|-|-|-|-"),
+            ("GET /group/ HTTP/1.1", "", "|||||||-|-|-|-|-|-|-||-|-|-"),
+            ("GET /t HTTP/1.1", "X:\r\n", "|||||||-|-|-|-||-|-|-|-|-|-"),
+            ("GET /t HTTP/1.1", "Referer: \r\n", "|||||||-|-|-|-|-||-|-|-|-|-"),
+            ("GET /t HTTP/1.1", "Content-Type:\r\n", "|||||||-|-|-|-|-|-||-|-|-|-"),
+            ("GET /t HTTP/1.1", "Cookie: c=\r\n", "|||||||-|-|-||-|-|-|-|-|-|-"),
+        ],
+    );
+}
+
+/// The fields that the protocol adds to a head are there for the log, too.
+#[test]
+fn the_framing_of_an_answer_is_in_the_log() {
+    let site = r"server {
+        listen 127.0.0.1:{port}; root {root};
+        location /t { return 200 text; }
+        location /none { return 204; }
+        location /long { alias {root}/f/plain.txt; sub_filter_types *; sub_filter x y; }
+        location /f/ { }
+    }";
+    let format = "$status $sent_http_content_length $sent_http_transfer_encoding $sent_http_connection $sent_http_keep_alive";
+    assert_lines(
+        site,
+        format,
+        &[
+            ("GET /t HTTP/1.1", "", "200 4 - close -"),
+            ("HEAD /t HTTP/1.1", "", "200 4 - close -"),
+            ("GET /none HTTP/1.1", "", "204 - - close -"),
+            ("GET /f/plain.txt HTTP/1.1", "", "200 11 - close -"),
+            ("GET /f/plain.txt HTTP/1.1", "Range: bytes=0-1\r\n", "206 2 - close -"),
+            ("GET /f/plain.txt HTTP/1.1", "If-None-Match: *\r\n", "304 - - close -"),
+            ("GET /long HTTP/1.1", "", "200 - chunked close -"),
+            ("GET /long HTTP/1.0", "", "200 - - close -"),
+        ],
+    );
+}

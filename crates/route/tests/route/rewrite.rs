@@ -451,7 +451,7 @@ fn variables_live_as_long_as_the_request() {
     let (format, mut times) = (LineFormat::new(&log.format), TimeTexts::new());
     let (request, route_state) = (asked.request(), &asked.route_state);
     log_line(&format, &table, &request, route_state, None, &mut times, &mut line);
-    assert_eq!(line, b"b/set/other/-");
+    assert_eq!(line, b"b/set/other/");
     // Used again for the next request, nothing is left of the one before.
     let mut next = Asked { route_state: asked.route_state, ..Asked::new("GET /x", &[]) };
     assert_eq!(next.decide(&table), "text 200   other");

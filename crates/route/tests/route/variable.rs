@@ -36,6 +36,7 @@ fn sent() -> Sent<'static> {
         request_bytes: 345,
         plain_bytes: Some(3256),
         completed: true,
+        framing: None,
     }
 }
 
