@@ -178,6 +178,8 @@ pub struct Head {
     method: Method,
     method_name: Span,
     target: Span,
+    /// A request line that could not be read.
+    unreadable: Span,
     version: Version,
     fields: Vec<Field>,
     /// The names of fields that were dropped.
@@ -195,6 +197,7 @@ impl Default for Head {
             method: Method::Other,
             method_name: Span::default(),
             target: Span::default(),
+            unreadable: Span::default(),
             version: Version::Http11,
             fields: Vec::new(),
             dropped: Vec::new(),
@@ -214,6 +217,7 @@ impl Head {
         self.method = Method::Other;
         self.method_name = Span::default();
         self.target = Span::default();
+        self.unreadable = Span::default();
         self.version = Version::Http11;
         self.first = [0; Known::COUNT];
     }
@@ -225,6 +229,17 @@ impl Head {
         self.method_name = self.store(method);
         self.target = self.store(target);
         self.version = version;
+    }
+
+    /// Keeps what came in place of a request line, for the log.
+    pub fn keep_unreadable(&mut self, line: &[u8]) {
+        self.clear();
+        self.unreadable = self.store(line);
+    }
+
+    /// What came in place of a request line; empty where one came, or nothing.
+    pub fn unreadable(&self) -> &[u8] {
+        self.at(self.unreadable)
     }
 
     /// Adds a field; the value comes without surrounding white space.

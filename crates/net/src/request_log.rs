@@ -185,7 +185,10 @@ impl std::fmt::Display for RequestLine<'_> {
         let RequestIdSeed(id) = self.1;
         write!(f, ", request id: {id:032x}")?;
         if self.0.method_name().is_empty() {
-            return Ok(());
+            return match self.0.unreadable() {
+                [] => Ok(()),
+                line => write!(f, ", request: \"{}\"", line.escape_ascii()),
+            };
         }
         let (method, target) =
             (self.0.method_name().escape_ascii(), self.0.target().escape_ascii());

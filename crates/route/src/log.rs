@@ -219,9 +219,9 @@ fn push_user(how: Escape, request: &Request<'_>, out: &mut Vec<u8>) {
 /// `$request`
 fn push_request(how: Escape, request: &Request<'_>, out: &mut Vec<u8>) {
     let head = request.head;
-    // A client that was refused before it had sent a request line asked for nothing.
+    // What could not be read is shown as it came. A client that was refused before it had sent a line asked for nothing.
     if head.method_name().is_empty() {
-        return push_escaped(how, b"", out);
+        return push_escaped(how, head.unreadable(), out);
     }
     push_escaped(how, head.method_name(), out);
     out.push(b' ');

@@ -281,8 +281,8 @@ impl Scope<'_> {
                     out.truncate(start + colon);
                 }
             }
-            // A client that was refused before it had sent a request line asked for nothing.
-            V::Request if head.method_name().is_empty() => {}
+            // What could not be read is shown as it came.
+            V::Request if head.method_name().is_empty() => put(head.unreadable()),
             V::Request => {
                 put(head.method_name());
                 put(b" ");

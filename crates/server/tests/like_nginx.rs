@@ -436,6 +436,8 @@ fn assert_lines(site: &str, format: &str, rows: &[(&str, &str, &str)]) {
             let mut client = server.connect();
             client.send(format!("{head}\r\nHost: a\r\nConnection: close\r\n{fields}\r\n"));
             let _ = client.try_read_response(head.starts_with("HEAD"));
+            // nginx writes the line when the client has gone.
+            drop(client);
             eventually("the line is written", LONG, || server.log("own.log").lines().count() > at);
             let log = server.log("own.log");
             assert_eq!(log.lines().nth(at), Some(*expected), "{binary} {head} {fields:?}");
@@ -502,6 +504,25 @@ fn the_framing_of_an_answer_is_in_the_log() {
             ("GET /f/plain.txt HTTP/1.1", "If-None-Match: *\r\n", "304 - - close -"),
             ("GET /long HTTP/1.1", "", "200 - chunked close -"),
             ("GET /long HTTP/1.0", "", "200 - - close -"),
+        ],
+    );
+}
+
+/// What cannot be read as a request is in the log as it came.
+#[test]
+fn unreadable_request_lines_are_in_the_log() {
+    let long = format!("GET /{} HTTP/1.1", "x".repeat(9000));
+    let cut = format!("[GET /{}] 414", "x".repeat(8192 - 5));
+    assert_lines(
+        "server { listen 127.0.0.1:{port}; location / { return 200 text; } }",
+        "[$request] $status",
+        &[
+            ("GET /a b HTTP/1.1", "", "[GET /a b HTTP/1.1] 400"),
+            ("GET /a\x01b HTTP/1.1", "", r"[GET /a\x01b HTTP/1.1] 400"),
+            ("\x16\x03\x01\x02\x01abc", "", r"[\x16\x03\x01\x02\x01abc] 400"),
+            ("hello", "", "[hello] 400"),
+            ("GET \"/a HTTP/1.1", "", r"[GET \x22/a HTTP/1.1] 400"),
+            (&long, "", &cut),
         ],
     );
 }

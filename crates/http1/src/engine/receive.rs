@@ -46,6 +46,8 @@ impl Http1 {
                     }
                     self.request.version = line.version();
                     self.request.is_head = scratch.head.method() == Method::Head;
+                } else {
+                    scratch.head.keep_unreadable(first_line(bytes, self.base.line_bytes_max));
                 }
                 let event = self.refuse(cause, CloseReason::OutOfSync);
                 Step { taken: input.len(), event: Some(event) }
@@ -186,4 +188,11 @@ impl Http1 {
             self.arm(now);
         }
     }
+}
+
+/// The first line of what came, as far as it may be long.
+fn first_line(bytes: &[u8], max: usize) -> &[u8] {
+    let bytes = &bytes[..bytes.len().min(max)];
+    let line = memchr::memchr(b'\n', bytes).map_or(bytes, |end| &bytes[..end]);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
