@@ -34,7 +34,9 @@ impl Scope<'_> {
             V::ContentType => head.values_like(None, b"content-type").next().is_some(),
             V::Cookie(name) => self.cookie(name.as_bytes()).is_some(),
             V::NamedCapture(name) => {
-                self.captures.named(name).or_else(|| route_state.captures.named(name)).is_some()
+                let out = &mut Vec::new();
+                self.captures.push_named(0, name, out)
+                    || route_state.captures.push_named(0, name, out)
             }
             V::SentHttp(name) => has(sent.fields, name),
             V::SentTrailer(name) => sent.trailers.is_some_and(|trailers| has(trailers, name)),
