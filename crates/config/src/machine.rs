@@ -31,7 +31,7 @@ pub(crate) fn check(
             group.as_deref().and_then(|group| source.cannot_join(group)),
         ];
         for (word, problem) in words.zip(problems) {
-            let report = |problem| Report::error(&tree.files, word.span, problem);
+            let report = |problem| Report::error(&tree.files, word.span, problem).of_machine();
             found.extend(problem.map(report));
         }
         if source.would_be_root(Some(user)) {
@@ -42,7 +42,7 @@ pub(crate) fn check(
     }
     let user = config.main.user.as_ref().map(|(user, _)| user.as_str());
     if let (None, Some(problem)) = (user, source.cannot_become(DEFAULT_USER)) {
-        let report = Report::error(&tree.files, None, problem);
+        let report = Report::error(&tree.files, None, problem).of_machine();
         found.push(report.help("name the user of the server with \"user\"".to_owned()));
     }
     let has_programs = config.http.locations.iter().any(|it| it.settings.cgi.is_some());
@@ -163,7 +163,7 @@ fn not_found(
     why: Option<String>,
 ) -> Report {
     let report = Report::error(&tree.files, span, format!("host not found in {place}"));
-    why.into_iter().fold(report, Report::note)
+    why.into_iter().fold(report, Report::note).of_machine()
 }
 
 /// The first directive that has a program run. Blocks are nested within a bound.

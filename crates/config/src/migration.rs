@@ -14,7 +14,6 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("autoindex", "listings are another page: whole names, sorting, a filter"),
     ("auth_basic_user_file", "passwords of the old DES crypt are refused"),
     ("dav_methods", "201 for a new target and 204 for a replaced one, as RFC 4918 has it"),
-    ("daemon", "the server stays in the foreground unless it says \"on\""),
     ("keepalive_timeout", "the default is 10 s"),
     ("max_headers", "beyond it the answer is 431, not 400"),
     ("server_tokens", "the name in Server is sekisho"),
@@ -32,6 +31,10 @@ pub(crate) fn instead_of(name: &str) -> Option<&'static str> {
 
 /// What takes the place of a missing directive, by how its name begins.
 const INSTEAD: &[(&str, &str)] = &[
+    ("proxy_cache_purge", "proxy_cache_bypass with a condition: it renews an entry"),
+    ("fastcgi_cache_purge", "fastcgi_cache_bypass with a condition: it renews an entry"),
+    ("scgi_cache_purge", "scgi_cache_bypass with a condition: it renews an entry"),
+    ("uwsgi_cache_purge", "uwsgi_cache_bypass with a condition: it renews an entry"),
     ("auth_jwt", "auth_request to a service that checks tokens"),
     ("auth_pam", "auth_basic with a file of passwords, or auth_request"),
     ("dav_ext", "dav_methods covers PUT, DELETE, MKCOL, COPY and MOVE"),
@@ -65,6 +68,10 @@ pub struct Migration {
     missing: Vec<String>,
     /// What is wrong otherwise.
     wrong: Vec<String>,
+    /// What is not on this machine, or cannot be used here.
+    absent: Vec<String>,
+    /// Whether the configuration is refused for what is absent.
+    needs_absent: bool,
     files: usize,
 }
 
@@ -75,6 +82,8 @@ pub enum Readiness {
     Same,
     /// It loads; something differs.
     Different,
+    /// It would load where the files, users and hosts are that it names.
+    Absent,
     /// It does not load.
     Missing,
 }
@@ -95,6 +104,8 @@ impl Migration {
                         migration.different.push(format!("{place}: {name}: {how}"));
                     }
                 }
+                // The warning says it, and where.
+                Status::Warned if is_missed(row) => {}
                 Status::Silent | Status::Warned => {
                     migration.ineffective.push(format!("{name} ({count}): {}", row.doc));
                 }
@@ -112,7 +123,11 @@ impl Migration {
         let text = line.trim_start_matches("[emerg] ").trim_start_matches("[warn] ");
         let is_missing = text.contains("is not supported") || text.contains("unknown directive");
         match report.severity {
-            Severity::Warning if text.contains("is ignored:") => {}
+            severity if report.is_of_machine => {
+                self.needs_absent |= severity == Severity::Error;
+                self.absent.push(text.to_owned());
+            }
+            Severity::Warning if is_told_of_row(text) => {}
             Severity::Warning => self.different.push(text.to_owned()),
             Severity::Error if is_missing => {
                 let name = text.split('"').nth(1).unwrap_or_default();
@@ -127,7 +142,9 @@ impl Migration {
     pub fn readiness(&self) -> Readiness {
         if !self.missing.is_empty() || !self.wrong.is_empty() {
             Readiness::Missing
-        } else if !self.different.is_empty() {
+        } else if self.needs_absent {
+            Readiness::Absent
+        } else if !self.different.is_empty() || !self.absent.is_empty() {
             Readiness::Different
         } else {
             Readiness::Same
@@ -145,6 +162,7 @@ impl Migration {
             ("Has no effect and needs none", &self.ineffective),
             ("Missing", &self.missing),
             ("Wrong", &self.wrong),
+            ("Differs on this machine", &self.absent),
         ] {
             if lines.is_empty() {
                 continue;
@@ -159,12 +177,27 @@ impl Migration {
             Readiness::Different => {
                 "\nIt loads. Read what differs; the reasons are in docs/nginx.md.\n"
             }
+            Readiness::Absent => {
+                "\nIt does not load on this machine until what it names is there and can be used.\n"
+            }
             Readiness::Missing => {
                 "\nIt does not load until what is missing or wrong is removed or replaced.\n"
             }
         });
         out
     }
+}
+
+/// Whether a directive has no effect here though somebody may miss what it does.
+fn is_missed(row: &Row) -> bool {
+    row.status == Status::Warned && row.doc.contains("is not supported")
+}
+
+/// Whether a warning says no more than the row of a directive, which is listed.
+fn is_told_of_row(text: &str) -> bool {
+    let name = text.strip_prefix('"').and_then(|text| text.split_once("\" is ignored:"));
+    let rows = name.map(|(name, _)| directive::by_name(name.as_bytes())).unwrap_or_default();
+    rows.first().is_some_and(|row| row.status == Status::Warned && !is_missed(row))
 }
 
 /// Of one directive: its row, how often it was found, and where first.
@@ -227,6 +260,36 @@ mod tests {
         assert!(page.contains("\"image_filter\" is not supported yet"), "{page}");
         assert!(page.contains("; instead: images that were scaled beforehand"), "{page}");
         assert!(page.contains("Missing: 2"), "{page}");
+    }
+
+    /// O2
+    #[test]
+    fn what_is_left_out_with_a_warning_differs() {
+        let text = "daemon on;\nhttp { server { listen 80; listen 443 quic; http3 on;\n\
+                    directio 4m; ssl_protocols TLSv1.1 TLSv1.2; } }";
+        let page = migration(text).page("x");
+        for line in [
+            "\"daemon on\" is not supported: the server stays in the foreground",
+            "this \"listen\" is ignored: HTTP/3 is not supported yet in /nginx.conf:2",
+            "\"http3\" is ignored: HTTP/3 is not supported yet in /nginx.conf:2",
+            "\"TLSv1.1\" is ignored: it is not supported in /nginx.conf:3",
+        ] {
+            assert!(page.contains(line), "{line}: {page}");
+        }
+        assert!(page.contains("Differs: 4\n") && page.contains("needs none: 1\n"), "{page}");
+        let same = migration("daemon off; http { server { listen 80; root /srv; } }");
+        assert_eq!(same.readiness(), Readiness::Same, "{}", same.page("x"));
+    }
+
+    /// O2
+    #[test]
+    fn what_purges_a_cache_has_a_replacement() {
+        let text = "http { server { proxy_cache_purge PURGE from all; fastcgi_cache_purge x y; } }";
+        let missing = migration(text);
+        assert_eq!(missing.readiness(), Readiness::Missing);
+        let page = missing.page("x");
+        assert!(page.contains("; instead: proxy_cache_bypass with a condition"), "{page}");
+        assert!(page.contains("; instead: fastcgi_cache_bypass with a condition"), "{page}");
     }
 
     /// Every name that is said to differ works; every name that has a replacement does not.

@@ -14,7 +14,7 @@ impl Outcome {
         let mut closest = None;
         look(&self.tree.nodes, directives, path, &mut closest);
         let span = closest.map(|(_, span)| span);
-        Report::warning(&self.tree.files, span, message)
+        Report::warning(&self.tree.files, span, message).of_machine()
     }
 
     /// Whether one of these directives names the path: it is not a default.
@@ -29,7 +29,7 @@ impl Outcome {
         let mut closest = None;
         look(&self.tree.nodes, directives, path, &mut closest);
         let span = closest.map(|(_, span)| span);
-        let report = Report::error(&self.tree.files, span, message);
+        let report = Report::error(&self.tree.files, span, message).of_machine();
         // What is named twice is wrong once.
         if !self.reports.contains(&report) {
             self.reports.push(report);
@@ -41,7 +41,7 @@ impl Outcome {
     pub fn warning_about_file(&self, path: &Path, message: String) -> Report {
         let file = self.tree.files.iter().find(|file| file.path.as_deref() == Some(path));
         let span = file.and_then(|file| file.included_from);
-        Report::warning(&self.tree.files, span, message)
+        Report::warning(&self.tree.files, span, message).of_machine()
     }
 }
 

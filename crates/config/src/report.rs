@@ -147,6 +147,8 @@ pub struct Report {
     pub help: Option<String>,
     /// A related position, and a text about it.
     pub related: Option<(SourcePosition, String)>,
+    /// Whether it is about what is on this machine rather than about the text.
+    pub is_of_machine: bool,
     /// File and byte, so that reports are shown in the order of the text.
     order: Option<(u32, u32)>,
 }
@@ -181,7 +183,23 @@ impl Report {
             file = Some(outer);
         }
         let order = span.filter(|_| place.is_some()).map(|span| (span.file, span.start));
-        Self { severity, message, place, notes, help: None, related: None, order }
+        Self {
+            severity,
+            message,
+            place,
+            notes,
+            help: None,
+            related: None,
+            is_of_machine: false,
+            order,
+        }
+    }
+
+    /// The same about what is on this machine: elsewhere it may be otherwise.
+    #[must_use]
+    pub const fn of_machine(mut self) -> Self {
+        self.is_of_machine = true;
+        self
     }
 
     /// The same with one more note, which is printed before the include chain.

@@ -430,7 +430,9 @@ impl Walk<'_> {
         }
         let here =
             directive::rows().filter(|row| row.contexts.contains(context)).map(|row| row.name);
-        let help = did_you_mean(&name, here)
+        let help = instead_of(&name)
+            .map(|what| format!("instead: {what}"))
+            .or_else(|| did_you_mean(&name, here))
             .or_else(|| did_you_mean(&name, directive::rows().map(|row| row.name)));
         let message = format!("unknown directive \"{name}\"");
         self.scope

@@ -39,6 +39,6 @@ pub(crate) fn run(migrate: &Migrate) -> Result<ExitCode, Problem> {
     Ok(match migration.readiness() {
         Readiness::Same => ExitCode::SUCCESS,
         Readiness::Different => ExitCode::from(2),
-        Readiness::Missing => ExitCode::FAILURE,
+        Readiness::Absent | Readiness::Missing => ExitCode::FAILURE,
     })
 }

@@ -85,6 +85,14 @@ impl Plan {
 
     /// Reads and checks the configuration.
     pub(crate) fn read(&self) -> Outcome {
+        let mut outcome = self.look();
+        outcome.tree = Tree::default();
+        outcome
+    }
+
+    /// The same with the directives that were read, for a caller that inspects the configuration and does not use
+    /// it.
+    pub(crate) fn look(&self) -> Outcome {
         let mut outcome = self.load();
         // Warnings about what was left out of a wrong text would be misleading.
         let is_warned_of = self.builtin.is_none() && outcome.is_right;
@@ -100,14 +108,7 @@ impl Plan {
         check_stores(&mut outcome);
         check_databases(&mut outcome);
         check_storages(&mut outcome);
-        outcome.tree = Tree::default();
         outcome
-    }
-
-    /// Reads the configuration, with the files that were read, for a caller that inspects it and does not use
-    /// it.
-    pub(crate) fn look(&self) -> Outcome {
-        self.load()
     }
 
     fn load(&self) -> Outcome {

@@ -537,6 +537,16 @@ fn migrate_tells_what_becomes_of_an_nginx_configuration() {
         ("events { } http { server { listen 80; root /srv; } }", 0, "means the same"),
         ("events { } http { server { listen 80; autoindex on; } }", 2, "autoindex: listings"),
         ("events { } http { server { listen 80; image_filter test; } }", 1, "Missing: 1"),
+        (
+            "events { } http { server { listen 443 ssl; ssl_certificate /none/x.pem; ssl_certificate_key /none/x.key; } }",
+            1,
+            "Differs on this machine: 1\n  ssl_certificate \"/none/x.pem\": cannot be read",
+        ),
+        (
+            "events { } http { server { listen 80; root /none/root; } }",
+            2,
+            "Differs on this machine: 1\n  \"/none/root\" does not exist",
+        ),
     ] {
         let path = tree.file("nginx.conf", text);
         let done = run(BINARY, &["migrate", path.to_str().expect("a path")], LONG);
