@@ -175,10 +175,10 @@ impl<'s> Reader<'s> {
         match first {
             'R' => self.replace(1, r"(?:\r\n|[\n\x0b\f\r\x85])"),
             'N' => self.replace(1, r"[^\n]"),
-            'h' | 'H' | 'v' | 'V' => {
+            'd' | 'D' | 'h' | 'H' | 's' | 'S' | 'v' | 'V' | 'w' | 'W' => {
                 let negation = if first.is_ascii_uppercase() { "^" } else { "" };
-                let blanks = blanks(first);
-                self.replace(1, &format!("[{negation}{blanks}]"));
+                let kind = kind(first);
+                self.replace(1, &format!("[{negation}{kind}]"));
             }
             'g' => return self.reference(),
             'k' => {
@@ -259,11 +259,14 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// What `\h` (blanks of a line) or `\v` (its ends) stands for, as members of a class.
-fn blanks(letter: char) -> &'static str {
-    match letter {
-        'h' | 'H' => r"\t\x20\xa0",
-        _ => r"\n\x0b\f\r\x85",
+/// What `\w` and its like stand for, as members of a class. To PCRE a letter beyond ASCII is none.
+fn kind(letter: char) -> &'static str {
+    match letter.to_ascii_lowercase() {
+        'd' => "0-9",
+        'h' => r"\t\x20\xa0",
+        's' => r"\t-\r\x20",
+        'v' => r"\n\x0b\f\r\x85",
+        _ => "0-9A-Za-z_",
     }
 }
 
@@ -292,6 +295,9 @@ mod tests {
         ("^[ #]+$", &["# "], &["", "\t"]),
         ("(?x)^[ #]+$ # [", &["# "], &["", "\t"]),
         (r"^[\h]\h\H\V\N$", &["\t xyz", "  xxx"], &["\t\t\tab"]),
+        (r"^(?=.)\w+$", &["a_1"], &["é", "-"]),
+        (r"^(?=.)[\W\d]+$", &["é", "1-"], &["a"]),
+        (r"^(?=.)\S+\s$", &["à "], &["à", " "]),
         ("^[[:alpha:][:digit:]_]+$", &["a_1"], &["a:", "["]),
         ("^[[:^alpha:]]+$", &["1["], &["a"]),
         ("^[[:alpha]+$", &["alpha:["], &["]", "b"]),

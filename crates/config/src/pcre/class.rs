@@ -1,6 +1,6 @@
 //! Classes: `[a-z]`.
 
-use super::{Reader, blanks};
+use super::{Reader, kind};
 
 /// The names of `[:alpha:]` and its like.
 const NAMES: [&str; 14] = [
@@ -104,9 +104,8 @@ impl Reader<'_> {
     fn escaped_member(&mut self) -> Result<Member, String> {
         let first = self.rest.chars().next().ok_or("a backslash is at its end")?;
         let several = match first {
-            'h' | 'v' => blanks(first).to_owned(),
-            'H' | 'V' => format!("[^{}]", blanks(first)),
-            'd' | 'D' | 's' | 'S' | 'w' | 'W' => format!("\\{first}"),
+            'd' | 'h' | 's' | 'v' | 'w' => kind(first).to_owned(),
+            'D' | 'H' | 'S' | 'V' | 'W' => format!("[^{}]", kind(first)),
             'p' | 'P' => {
                 let before = self.out.len();
                 self.property();
