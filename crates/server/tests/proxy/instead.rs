@@ -80,9 +80,12 @@ fn a_body_goes_to_what_answers_instead_as_with_nginx() {
             ("/returned", "GET"),
             ("/streamed", "POST"),
         ] {
-            // In memory and in a file. A large one that is streamed is cut by nginx.
-            let large = if path == "/streamed" { 5_000 } else { 300_000 };
-            for bytes in [3, large] {
+            // nginx cuts a streamed one where it does not come at once.
+            if path == "/streamed" && binary == NGINX {
+                continue;
+            }
+            // In memory and in a file.
+            for bytes in [3, 300_000] {
                 let body = pattern(bytes);
                 let response = client.request_with_body("POST", path, "", &body);
                 let expected = format!("{method} {bytes} true");
