@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use sekisho_config::{Family, Level, Resolver, UpstreamTls};
 use sekisho_http::upstream::RequestBody as Length;
-use sekisho_http::{Status, Version};
+use sekisho_http::{Known, Status, Version};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Request, RouteState, Table};
 use sekisho_storage::Credentials;
@@ -143,6 +143,8 @@ pub fn start(
         (None, None) if is_streamed => {
             Body::Stream(call.body_bytes.map_or(Length::Unknown, Length::Known))
         }
+        // Some servers want a length of each POST, and get the client's.
+        (None, None) if !call.has_body && is_passed && is_said_empty(request) => Body::empty(),
         (None, None) => Body::None,
     };
     let changes = Changes::new(&source, forward).map(Rc::new);
@@ -198,6 +200,12 @@ pub fn start(
         None if is_steadfast => Box::new(alone::Steadfast::new(task)),
         None => Box::new(task),
     })
+}
+
+/// Whether the client has said that its body is empty.
+fn is_said_empty(request: &Request<'_>) -> bool {
+    let length = request.head.known(Known::ContentLength);
+    length.is_some_and(|length| !length.is_empty() && length.iter().all(|digit| *digit == b'0'))
 }
 
 /// By what a server is chosen.

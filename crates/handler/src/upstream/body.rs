@@ -69,6 +69,11 @@ impl From<Gathered> for Body {
 }
 
 impl Body {
+    /// One of no bytes, which is told.
+    pub(super) fn empty() -> Self {
+        Self::Memory(Arc::default())
+    }
+
     /// What another handler gets of it.
     pub(super) fn give_back(self, streamed: &mut Streamed) -> ReturnedBody {
         match self {
