@@ -2,11 +2,13 @@
 //! (C8).
 
 use sekisho_http::upstream::{RequestBody, RequestFault};
-use sekisho_http::{Fields, Head};
+use sekisho_http::{Fields, Head, Known};
 
 use crate::cgi::{Environment, http_variables};
 
 pub(crate) const CONTENT_LENGTH: &[u8] = b"CONTENT_LENGTH";
+/// The same as a field of the request.
+const HTTP_CONTENT_LENGTH: &[u8] = b"HTTP_CONTENT_LENGTH";
 
 /// Adds `HTTP_*` for each field of the request that may become one, those of one name together. A name that
 /// is there already, because the configuration sets it, is left as it is.
@@ -22,6 +24,16 @@ pub fn push_http_params(head: &Head, out: &mut Fields) {
             out.push_with(name, |value| values.write(value));
         }
     });
+    // Unlike programs of CGI, applications get these fields as such, too.
+    let own: [(&[u8], Known); 2] =
+        [(b"HTTP_CONTENT_TYPE", Known::ContentType), (HTTP_CONTENT_LENGTH, Known::ContentLength)];
+    for (name, known) in own {
+        if let Some(value) = head.known(known)
+            && !configured.iter().any(|set| set == name)
+        {
+            out.push(name, value);
+        }
+    }
 }
 
 /// Adds the variables of a CGI environment.
@@ -55,7 +67,11 @@ pub(crate) fn each_param(
     };
     let mut is_said = false;
     for (name, value) in pairs.iter() {
-        if name != CONTENT_LENGTH {
+        if name == HTTP_CONTENT_LENGTH {
+            if !length.is_empty() {
+                take(name, length);
+            }
+        } else if name != CONTENT_LENGTH {
             take(name, value);
         } else if !is_said {
             is_said = true;

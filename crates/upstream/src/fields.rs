@@ -19,19 +19,28 @@ pub struct Visible {
 }
 
 impl Visible {
-    /// Whether a field is passed on.
+    /// Whether a field of an HTTP server is passed on.
     pub fn has(&self, name: &[u8]) -> bool {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        if self.passed.iter().any(|known| is(known)) {
+        if self.is_asked_for(name) {
             return true;
         }
         let is_accel = name
             .get(..ACCEL.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(ACCEL.as_bytes()));
         !(is_accel
-            || is(STATUS)
             || HIDDEN.iter().any(|known| is(known))
             || self.hidden.iter().any(|known| is(known)))
+    }
+
+    /// The same for FastCGI, SCGI and uwsgi, where a field says the status.
+    pub fn has_of_gateway(&self, name: &[u8]) -> bool {
+        let is_status = name.eq_ignore_ascii_case(STATUS.as_bytes());
+        self.has(name) && (!is_status || self.is_asked_for(name))
+    }
+
+    fn is_asked_for(&self, name: &[u8]) -> bool {
+        self.passed.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
     }
 
     /// Puts the fields that are passed on into `out`.
@@ -127,12 +136,15 @@ mod tests {
             let names = out.iter().map(|(name, _)| String::from_utf8_lossy(name).into_owned());
             names.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(seen(&Visible::default()), "X-Powered-By Set-Cookie");
+        assert_eq!(seen(&Visible::default()), "Status X-Powered-By Set-Cookie");
+        assert!(!Visible::default().has_of_gateway(b"status"));
+        let asked = Visible { hidden: Vec::new(), passed: vec!["Status".into()] };
+        assert!(asked.has_of_gateway(b"status") && asked.has_of_gateway(b"x-powered-by"));
         let visible = Visible {
             hidden: vec!["x-powered-by".into()],
             passed: vec!["server".into(), "X-Accel-Expires".into()],
         };
-        assert_eq!(seen(&visible), "Server X-Accel-Expires Set-Cookie");
+        assert_eq!(seen(&visible), "Server X-Accel-Expires Status Set-Cookie");
     }
 
     #[test]

@@ -215,6 +215,10 @@ impl HeadReader {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         if is("status") {
             let status = parse_status(value).ok_or(HeadError::BadStatus)?;
+            if self.is_upstream {
+                // `fastcgi_pass_header Status`
+                self.fields.push(name, value);
+            }
             return put(&mut self.status, status, HeadError::BadStatus);
         }
         if is("content-length") {

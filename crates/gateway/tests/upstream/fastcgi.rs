@@ -129,7 +129,7 @@ fn a_connection_carries_one_request_after_the_other() {
             Seen::End,
         ];
         assert_eq!(task.seen, expected, "round {round}");
-        assert_eq!(task.scratch.head.fields, pairs(&[("X", "y")]));
+        assert_eq!(task.scratch.head.fields, pairs(&[("Status", "404 Not Found"), ("X", "y")]));
         assert_eq!(task.reuse(), Ok(()));
         task.seen.clear();
         task.starts("GET", &pairs(&[("A", "b")]), RequestBody::None);
@@ -142,11 +142,19 @@ fn the_head_is_a_cgi_head() {
     type Row<'a> = (&'a str, u16, &'a [(&'a str, &'a str)]);
     let rows: [Row<'_>; 6] = [
         ("Content-Type: a\r\n\r\n", 200, &[("Content-Type", "a")]),
-        ("Status: 201\r\nX-Accel-Expires: 5\r\n\r\n", 201, &[("X-Accel-Expires", "5")]),
+        (
+            "Status: 201\r\nX-Accel-Expires: 5\r\n\r\n",
+            201,
+            &[("Status", "201"), ("X-Accel-Expires", "5")],
+        ),
         ("Location: /a\r\n\r\n", 302, &[("Location", "/a")]),
-        ("Status: 301 Moved\r\nLocation: /a\r\n\r\n", 301, &[("Location", "/a")]),
+        (
+            "Status: 301 Moved\r\nLocation: /a\r\n\r\n",
+            301,
+            &[("Status", "301 Moved"), ("Location", "/a")],
+        ),
         ("Server: x\r\nDate: y\r\n\r\n", 200, &[("Server", "x"), ("Date", "y")]),
-        ("HTTP/1.1 403 No\r\nStatus: 404\r\nA: b\r\n\r\n", 403, &[("A", "b")]),
+        ("HTTP/1.1 403 No\r\nStatus: 404\r\nA: b\r\n\r\n", 403, &[("Status", "404"), ("A", "b")]),
     ];
     for (text, status, fields) in rows {
         let mut task = asked();

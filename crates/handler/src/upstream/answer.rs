@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use sekisho_config::{
-    CookieName, CookieRule, Destination, ErrorPage, Expression, Forward, Matched, Part, Pass,
-    PassTo, Rename, Template, Variable,
+    CookieName, CookieRule, Destination, ErrorPage, Expression, Family, Forward, Matched, Part,
+    Pass, PassTo, Rename, Template, Variable,
 };
 use sekisho_http::upstream::ResponseHead;
 use sekisho_http::{Fields, Status};
@@ -243,7 +243,11 @@ impl Reading<'_> {
             }
             return Answer::Intercepted(head.status);
         }
-        for (name, value) in head.fields.iter().filter(|(name, _)| forward.visible.has(name)) {
+        let is_visible = |name: &[u8]| match self.pass.family {
+            Family::Proxy | Family::Grpc => forward.visible.has(name),
+            Family::FastCgi | Family::Scgi | Family::Uwsgi => forward.visible.has_of_gateway(name),
+        };
+        for (name, value) in head.fields.iter().filter(|(name, _)| is_visible(name)) {
             let new = match name.len() {
                 8 if name.eq_ignore_ascii_case(b"location") => self.location(value),
                 7 if name.eq_ignore_ascii_case(b"refresh") => {

@@ -20,6 +20,7 @@ mod grpc;
 mod health;
 mod http2_backend;
 mod instead;
+mod lengths;
 mod names;
 mod peers;
 mod requests;
