@@ -179,15 +179,15 @@ fn a_body_that_is_streamed_goes_once() {
     assert_eq!(order, Order::Fail(Failure::ClosedEarly));
 }
 
-/// U2: 503 when no server may be asked.
+/// U2: 502 when no server may be asked, as in nginx.
 #[test]
-fn without_a_live_server_it_is_a_503() {
+fn without_a_live_server_it_is_a_502() {
     let mut down = PeerSettings::new("a");
     down.is_down = true;
     let group = Balancer::new(Method::RoundRobin, vec![down]);
     let mut get = request(&group, Verb::Get, Rules::default());
     assert_eq!(get.start(&group, at(0), || 0), Order::Fail(Failure::NoLive));
-    assert_eq!(get.tries()[0].status, Some(Status::SERVICE_UNAVAILABLE));
+    assert_eq!(get.tries()[0].status, Some(Status::BAD_GATEWAY));
     assert_eq!(get.start(&group, at(0), || 0), Order::Nothing);
 }
 

@@ -148,9 +148,10 @@ impl Failure {
     /// The status for the client, if no head has been sent yet.
     pub const fn status(self) -> Status {
         match self {
-            Self::NoLive => Status::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout | Self::SendTimeout | Self::ReadTimeout => Status::GATEWAY_TIMEOUT,
-            Self::NotResolved
+            // As in nginx, whose `error_page 502` is for both.
+            Self::NoLive
+            | Self::NotResolved
             | Self::NotConnected(_)
             | Self::NotSecured
             | Self::Lost(_)
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn each_failure_has_its_status_and_tag() {
         let table = [
-            (Failure::NoLive, 503, Origin::Group),
+            (Failure::NoLive, 502, Origin::Group),
             (Failure::NotResolved, 502, Origin::Network),
             (Failure::NotConnected(Some(111)), 502, Origin::Network),
             (Failure::NotSecured, 502, Origin::Upstream),

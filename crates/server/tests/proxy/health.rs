@@ -167,7 +167,7 @@ fn an_answer_must_be_as_the_rules_say() {
             eventually(rules, LONG, || server.connect().get("/").status == 200);
         } else {
             eventually("a check", LONG, || backend.checks.load(Ordering::SeqCst) >= 2);
-            assert_eq!(server.connect().get("/").status, 503, "{rules}");
+            assert_eq!(server.connect().get("/").status, 502, "{rules}");
             assert!(server.log("error.log").contains("no live upstreams"), "{rules}");
         }
     }
