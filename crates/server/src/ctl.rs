@@ -25,6 +25,7 @@ use sekisho_endpoint::control::{CommandResult, Finding, What};
 use sekisho_endpoint::{CallError, Code, control};
 
 use crate::Problem;
+use crate::terminal::complain;
 use cluster::Step;
 pub(crate) use metrics::prometheus;
 use session::{Credential, Scope, Server};
@@ -219,6 +220,11 @@ impl Failure {
         }
     }
 
+    /// Whether other sessions would fail the same way.
+    const fn is_final(&self) -> bool {
+        matches!(self, Self::NobodyReads | Self::NoServer(_) | Self::NotAllowed(_))
+    }
+
     fn text(&self) -> &str {
         match self {
             Self::NobodyReads => "",
@@ -269,7 +275,7 @@ pub(crate) fn run(ctl: &Ctl) -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             if !failure.text().is_empty() {
-                eprintln!("sekisho: {}", failure.text());
+                complain(format_args!("sekisho: {}\n", failure.text()));
             }
             ExitCode::from(failure.status())
         }
@@ -358,7 +364,7 @@ fn at_one(ctl: &Ctl, server: &mut Server) -> Result<ExitCode, Failure> {
         }
         Command::Reload => {
             let result = server.result(What::Reload(control::Reload {}))?;
-            eprint!("{}", result.text);
+            complain(&result.text);
             if !result.is_good {
                 return Err(Failure::Failed(String::new()));
             }
@@ -437,10 +443,10 @@ fn session(command: &SessionSubcommand, server: &mut Server) -> Result<ExitCode,
     let mut first_failure = None;
     for reference in sessions {
         if let Err(failure) = one_session(command, reference, server) {
-            if matches!(failure, Failure::NoServer(_) | Failure::NotAllowed(_)) {
+            if failure.is_final() {
                 return Err(failure);
             }
-            eprintln!("sekisho: {}", failure.text());
+            complain(format_args!("sekisho: {}\n", failure.text()));
             first_failure.get_or_insert(failure.status());
         }
     }

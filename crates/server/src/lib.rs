@@ -48,6 +48,7 @@ mod start;
 mod startup_log;
 mod stores;
 mod sweep;
+mod terminal;
 mod upgrade;
 mod user;
 mod watchdog;

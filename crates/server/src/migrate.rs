@@ -1,15 +1,14 @@
 //! `sekisho migrate`: what becomes of an nginx configuration here, on one page.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use sekisho_config::migration::{Migration, Readiness};
 
-use crate::Problem;
 use crate::cli::Flags;
 use crate::setup::Plan;
+use crate::{Problem, terminal};
 
 /// What `sekisho migrate` takes.
 #[derive(Debug, Args)]
@@ -35,7 +34,7 @@ pub(crate) fn run(migrate: &Migrate) -> Result<ExitCode, Problem> {
     let outcome = Plan::from_flags(&flags)?.look();
     let migration = Migration::of(&outcome);
     let page = migration.page(&file.display().to_string());
-    std::io::stdout().write_all(page.as_bytes()).map_err(Problem::new)?;
+    terminal::print(page)?;
     Ok(match migration.readiness() {
         Readiness::Same => ExitCode::SUCCESS,
         Readiness::Different => ExitCode::from(2),

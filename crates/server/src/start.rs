@@ -1,18 +1,20 @@
 //! What the command line asks for, done: print, test, signal or serve.
 
-use std::io::Write;
+use std::fmt::Write;
+use std::io::{ErrorKind, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rustix::fs::OFlags;
 use rustix::process::Pid;
-use sekisho_config::ListenAddress;
+use sekisho_config::{ListenAddress, Outcome};
 use sekisho_net::site::PRODUCT;
 
 use crate::cli::{Cli, Command, Flags, SignalName};
 use crate::run::{self, Server};
 use crate::setup::{self, Plan};
+use crate::terminal::{self, complain, tell};
 use crate::{Problem, builtin, ctl, manual, migrate, pid_file, serve, upgrade};
 
 const DEFAULT_PORT: u16 = 8080;
@@ -30,11 +32,7 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
         None => {}
     }
     if flags.version || flags.build {
-        println!("sekisho version: {PRODUCT}");
-        if flags.build {
-            println!("built with rustc for {}-linux", std::env::consts::ARCH);
-        }
-        return Ok(ExitCode::SUCCESS);
+        return print_version(flags.build).map(|()| ExitCode::SUCCESS);
     }
     let is_plain = flags.config.is_none()
         && flags.prefix.is_none()
@@ -60,15 +58,26 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     Ok(Server::start(plan)?.run())
 }
 
+/// `-v` and `-V`
+fn print_version(with_build: bool) -> Result<(), Problem> {
+    let mut text = format!("sekisho version: {PRODUCT}\n");
+    if with_build {
+        let _ = writeln!(text, "built with rustc for {}-linux", std::env::consts::ARCH);
+    }
+    terminal::print(text)
+}
+
 /// `-s`: sends a signal; a reload goes through the control socket, so that its result can be printed (O3).
 fn send(pid: Pid, name: SignalName) -> Result<ExitCode, Problem> {
     if matches!(name, SignalName::Reload) {
         let number = pid.as_raw_nonzero().get().unsigned_abs();
         if let Some(result) = ctl::reload(number)? {
-            eprint!("{}", result.text);
+            complain(result.text);
             return Ok(if result.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        eprintln!("sekisho: process {number} cannot be reached; its error log has the result");
+        complain(format_args!(
+            "sekisho: process {number} cannot be reached; its error log has the result\n"
+        ));
     }
     pid_file::signal(pid, name)?;
     Ok(ExitCode::SUCCESS)
@@ -82,26 +91,35 @@ fn test(plan: &Plan, flags: &Flags) -> Result<ExitCode, Problem> {
     // What operators and nodes prove themselves by is in files, too.
     let rules = outcome.config.as_ref().map(|config| run::rules(config, None));
     if let Some(Err(problem)) = &rules {
-        eprintln!("sekisho: {problem}");
+        complain(format_args!("sekisho: {problem}\n"));
     }
     let is_good = rules.is_some_and(|rules| rules.is_ok());
     if flags.dump && is_good {
-        let mut out = std::io::stdout().lock();
-        for (path, text) in &outcome.files {
-            let dumped = writeln!(out, "# configuration file {}:", path.display())
-                .and_then(|()| out.write_all(text.as_ref()))
-                .and_then(|()| writeln!(out));
-            dumped.map_err(Problem::new)?;
-        }
+        dump(&outcome)?;
     }
     if !is_good {
         return Err(Problem::new(format_args!("configuration file {file} test failed")));
     }
     if !flags.quiet {
-        eprintln!("sekisho: the configuration file {file} syntax is ok");
-        eprintln!("sekisho: configuration file {file} test is successful");
+        complain(format_args!("sekisho: the configuration file {file} syntax is ok\n"));
+        complain(format_args!("sekisho: configuration file {file} test is successful\n"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Every file that was read. A reader that has gone has read enough.
+fn dump(outcome: &Outcome) -> Result<(), Problem> {
+    let mut out = std::io::stdout().lock();
+    for (path, text) in &outcome.files {
+        let dumped = writeln!(out, "# configuration file {}:", path.display())
+            .and_then(|()| out.write_all(text.as_ref()))
+            .and_then(|()| writeln!(out));
+        if dumped.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+            return Ok(());
+        }
+        dumped.map_err(|error| Problem::new(format_args!("standard output: {error}")))?;
+    }
+    Ok(())
 }
 
 /// The file that `-e` names is there before anything else is done, as with nginx.
@@ -122,9 +140,9 @@ fn serve_default() -> Result<ExitCode, Problem> {
         free_port().map_err(|error| Problem::new(format_args!("no port is free: {error}")))?;
     let server = Server::start(Plan::builtin(builtin::default_site(port), PathBuf::from("/")))?;
     for address in server.addresses() {
-        println!("Sekisho serves its built-in site on {}", link(&address));
+        tell(format_args!("Sekisho serves its built-in site on {}\n", link(&address)));
     }
-    println!("Serve a folder with `sekisho serve DIR`, a configuration with `sekisho -c FILE`.");
+    tell("Serve a folder with `sekisho serve DIR`, a configuration with `sekisho -c FILE`.\n");
     Ok(server.run())
 }
 

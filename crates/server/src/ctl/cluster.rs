@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::session::{Scope, Server};
 use super::{Command, Failure, Target, connect, metrics, show};
+use crate::terminal::complain;
 
 /// How long a node may take until it is ready again.
 const READY_LIMIT: Duration = Duration::from_secs(30);
@@ -114,7 +115,10 @@ pub(super) fn answering(server: &mut Server) -> Result<(Vec<String>, usize), Fai
         server.nodes()?.nodes.into_iter().partition(|node| node.is_silent);
     for node in &silent {
         let ago = show::age(node.heard_millis);
-        eprintln!("sekisho: node \"{}\" does not answer; it was heard {ago} ago", node.name);
+        complain(format_args!(
+            "sekisho: node \"{}\" does not answer; it was heard {ago} ago\n",
+            node.name
+        ));
     }
     server.is_partial |= !silent.is_empty();
     let mut names: Vec<String> = there.into_iter().map(|node| node.name).collect();
@@ -141,7 +145,7 @@ pub(super) fn each(
             Ok(code) => is_good &= code == ExitCode::SUCCESS,
             Err(Failure::NobodyReads) => return Err(Failure::NobodyReads),
             Err(failure) => {
-                eprintln!("sekisho: {node}: {}", failure.text());
+                complain(format_args!("sekisho: {node}: {}\n", failure.text()));
                 is_good = false;
             }
         }
@@ -158,7 +162,7 @@ pub(super) fn all_metrics(server: &mut Server) -> Result<Metrics, Failure> {
         match server.ask::<Metrics>(What::Measure(control::Measure { every_millis: 0 })) {
             Ok(of) => metrics::merge(&mut all, of, &node),
             Err(failure) => {
-                eprintln!("sekisho: {node}: {}", failure.text());
+                complain(format_args!("sekisho: {node}: {}\n", failure.text()));
                 server.is_partial = true;
             }
         }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::session::{Scope, Server};
 use super::{Failure, show};
+use crate::terminal::complain;
 
 /// What `ctl memory` takes.
 #[derive(Debug, Args)]
@@ -21,7 +22,10 @@ pub(super) struct Options {
 pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Failure> {
     let memory: Memory = server.ask(What::MeasureMemory(MeasureMemory {}))?;
     if memory.silent_workers > 0 {
-        eprintln!("sekisho: {} workers did not answer in time", memory.silent_workers);
+        complain(format_args!(
+            "sekisho: {} workers did not answer in time\n",
+            memory.silent_workers
+        ));
     }
     let mut out = Vec::new();
     if options.json {

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::Failure;
 use super::cluster::answering;
 use super::connect::Socket;
+use crate::terminal::complain;
 
 /// What is shown to a server: a token, or a user's password.
 #[derive(Default)]
@@ -178,7 +179,7 @@ impl Server {
                     all.extend(sessions.into_iter().map(|of| Session { node: node.clone(), ..of }));
                 }
                 Err(failure) => {
-                    eprintln!("sekisho: {node}: {}", failure.text());
+                    complain(format_args!("sekisho: {node}: {}\n", failure.text()));
                     self.is_partial = true;
                 }
             }
@@ -199,7 +200,7 @@ impl Server {
                 1 => "1 worker".to_owned(),
                 several => format!("{several} workers"),
             };
-            eprintln!("sekisho: {silent} did not answer in time");
+            complain(format_args!("sekisho: {silent} did not answer in time\n"));
         }
         Ok(sessions)
     }

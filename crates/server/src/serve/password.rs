@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::Problem;
+use crate::terminal::complain;
 
 /// bcrypt takes no more into account.
 const PASSWORD_BYTES_MAX: usize = 72;
@@ -69,7 +70,7 @@ fn ask(user: &str) -> Result<String, Problem> {
     let fail = |error: io::Error| Problem::new(format_args!("--password: {error}"));
     let shown = if stdin.is_terminal() { tcgetattr(&stdin).ok() } else { None };
     if let Some(shown) = &shown {
-        eprint!("Password for {user}: ");
+        complain(format_args!("Password for {user}: "));
         let mut hidden = shown.clone();
         hidden.local_modes.remove(LocalModes::ECHO);
         tcsetattr(&stdin, OptionalActions::Flush, &hidden).map_err(|errno| fail(errno.into()))?;
@@ -78,7 +79,7 @@ fn ask(user: &str) -> Result<String, Problem> {
     let read = stdin.lock().read_line(&mut line);
     if let Some(shown) = &shown {
         let _ = tcsetattr(&stdin, OptionalActions::Flush, shown);
-        eprintln!();
+        complain("\n");
     }
     read.map_err(fail)?;
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())
