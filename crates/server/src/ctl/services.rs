@@ -24,6 +24,12 @@ pub(super) struct Options {
 pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Failure> {
     let mut list: ServiceList = server.ask(What::ListServices(ListServices {}))?;
     list.services.retain(|service| options.name.as_ref().is_none_or(|name| *name == service.name));
+    if let Some(name) = &options.name
+        && list.services.is_empty()
+    {
+        let text = format!("no service is called \"{name}\"; `ctl services` lists them");
+        return Err(Failure::Failed(text));
+    }
     let mut out = Vec::new();
     if options.json {
         let all: Vec<Value> = list.services.iter().map(as_json).collect();

@@ -318,7 +318,9 @@ fn services_are_listed_and_called_by_name() {
     let all: serde_json::Value =
         serde_json::from_str(&ctl_ok(&server, &["services", "--json"])).expect("JSON");
     assert_eq!(all["services"][0]["name"], "control");
-    assert_eq!(ctl(&server, &["services", "nobody"]).code(), 1);
+    let missing = ctl(&server, &["services", "nobody"]);
+    assert_eq!(missing.code(), 1);
+    assert!(missing.stderr.contains("no service is called \"nobody\""), "{}", missing.stderr);
     let mut client = native(&server, "s", "by name");
     let request = sekisho_endpoint::NewRequest::to_name("echo").body(b"hello");
     assert_eq!(client.call_with(&request).expect("an answer"), b"hello");
