@@ -80,7 +80,7 @@ pub(crate) fn folder(
         user = user(serve),
         https = https_settings(serve, https),
         order = if matches!(https, Https::Named(_)) { ORDER } else { "" },
-        others = other_names(&listens, https),
+        others = other_names(serve, &listens, https),
         names = names(serve, &listens, https),
         // Files that a listing hides are not served to a client that guesses their names.
         hidden = if serve.hidden { "" } else { "location ~ /\\. { return 404; }" },
@@ -201,7 +201,9 @@ fn names(serve: &Serve, listens: &[&str], https: &Https) -> String {
 }
 
 /// What is answered to other names on loopback addresses.
-fn other_names(listens: &[&str], https: &Https) -> String {
+///
+/// The page and the line on the terminal say how to have them served.
+fn other_names(serve: &Serve, listens: &[&str], https: &Https) -> String {
     let (tls, handshakes) = match https {
         Https::Off => ("", ""),
         Https::Local(..) => (" ssl", ""),
@@ -214,7 +216,13 @@ fn other_names(listens: &[&str], https: &Https) -> String {
     if listen.is_empty() {
         return listen;
     }
-    format!("server {{ {listen} server_name _; {handshakes} return 421; }}")
+    let log = if serve.quiet { "off" } else { "stderr other_names" };
+    format!(
+        "log_format other_names '$remote_addr - [$time_local] \"$request\" $status: this server does not answer to \
+         \"$host\"; to let it, start it with --host $host';\n\
+         server {{ {listen} server_name _; {handshakes} access_log {log}; default_type 'text/plain; charset=utf-8';\n\
+         return 421 'This server does not answer to the name \"$host\". To let it, start it with --host $host\\n'; }}"
+    )
 }
 
 /// The server keeps the user that started it, root too: the folder may be readable for that user alone.

@@ -1,6 +1,6 @@
 //! The command line: nginx's flags, and `serve` for a folder without any configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -75,15 +75,14 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "they are switches on a command line")]
 pub(crate) struct Serve {
-    /// The folder
-    #[arg(default_value = ".")]
-    pub(crate) dir: PathBuf,
+    /// The folder [default: the current one]
+    pub(crate) dir: Option<PathBuf>,
     /// Where to listen: PORT (every address of this machine), ADDRESS[:PORT] or unix:PATH; repeatable.
     /// Default: this machine only
     #[arg(long, short = 'l', value_name = "ADDR")]
     pub(crate) listen: Vec<String>,
-    /// Serve HTTPS: with a certificate that is ordered for this public name (ACME), or without a name with one
-    /// from a certificate authority of this machine
+    /// Serve HTTPS: with a certificate that is ordered for this public name (ACME), which needs the folder as well;
+    /// or without a name with one from a certificate authority of this machine
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub(crate) https: Option<String>,
     /// The ACME directory to order from [default: Let's Encrypt]
@@ -126,7 +125,7 @@ pub(crate) struct Serve {
     #[arg(long, requires = "cgi")]
     pub(crate) cgi_allow_root: bool,
     /// How long a CGI program may print nothing, such as 30s or 5m
-    #[arg(long, requires = "cgi", value_name = "TIME")]
+    #[arg(long, requires = "cgi", value_name = "TIME", value_parser = time)]
     pub(crate) timeout: Option<String>,
     /// Answer unknown paths with /index.html, for single-page applications
     #[arg(long, conflicts_with_all = ["upload", "delete", "webdav"])]
@@ -145,13 +144,13 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) qr: bool,
     /// On loopback addresses, also answer to this host name; repeatable
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = host)]
     pub(crate) host: Vec<String>,
     /// Do not write a line for each request
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,
     /// The number of workers; `auto` for one per core
-    #[arg(long, default_value = "1", value_name = "N")]
+    #[arg(long, default_value = "1", value_name = "N", value_parser = workers)]
     pub(crate) workers: String,
 }
 
@@ -160,6 +159,34 @@ impl Serve {
     pub(crate) fn shows_listing(&self) -> bool {
         self.open_listing || self.archive || self.webdav
     }
+
+    /// What is served.
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.as_deref().unwrap_or(Path::new("."))
+    }
+}
+
+/// `--workers`
+fn workers(text: &str) -> Result<String, String> {
+    let is_good = text == "auto" || text.parse::<u32>().is_ok_and(|number| number > 0);
+    is_good.then(|| text.to_owned()).ok_or_else(|| "must be a number from 1, or auto".to_owned())
+}
+
+/// `--timeout`
+fn time(text: &str) -> Result<String, String> {
+    let is_good = sekisho_config::value::deadline(text).is_ok();
+    is_good.then(|| text.to_owned()).ok_or_else(|| "must be a time such as 30s or 5m".to_owned())
+}
+
+/// `--host`: what stands in a request's `Host`, without a port.
+fn host(text: &str) -> Result<String, String> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let ip = text.trim_start_matches('[').trim_end_matches(']');
+    let is_good = !text.is_empty() && text.bytes().all(is_part);
+    if is_good || ip.parse::<std::net::Ipv6Addr>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err("must be a host name such as files.example.org".to_owned())
 }
 
 /// `-s`

@@ -16,6 +16,7 @@ use sekisho_net::tls::certificate::Certificate;
 
 use crate::certificates::write_state;
 use crate::cli::Serve;
+use crate::terminal::tell;
 use crate::{Problem, setup};
 
 /// The default authority for certificates.
@@ -47,19 +48,28 @@ pub(crate) struct Order {
 }
 
 impl Https {
-    /// What the command line asks for. `--https DIR` means the folder, as a name is no folder.
+    /// What the command line asks for. `--https DIR` means the folder. A name is never taken for one that is mistyped:
+    /// with a name there is a folder as well.
     pub(crate) fn of(serve: &mut Serve) -> Result<Self, Problem> {
         let Some(name) = serve.https.clone() else { return Ok(Self::Off) };
-        let is_folder = name.starts_with(['.', '/']) || Path::new(&name).is_dir();
+        let is_folder = name.starts_with('.') || name.contains('/') || Path::new(&name).is_dir();
+        if !name.is_empty() && !is_folder && serve.dir.is_none() {
+            return Err(Problem::new(format_args!(
+                "--https {name}: there is no such folder. If it is a public name, name the folder as well: \
+                 sekisho serve --https {name} DIR (a dot is the current folder)"
+            )));
+        }
         let data = data_folder()?;
-        if name.is_empty() || (is_folder && serve.dir == Path::new(".")) {
+        if name.is_empty() || (is_folder && serve.dir.is_none()) {
             if !name.is_empty() {
-                serve.dir = PathBuf::from(name);
+                serve.dir = Some(PathBuf::from(name));
             }
             let (certificate, authority) = local(&data, serve)?;
             return Ok(Self::Local(certificate, authority));
         }
-        if !name.contains('.') || name.parse::<IpAddr>().is_ok() {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
+        let is_name = name.contains('.') && name.bytes().all(is_part);
+        if !is_name || name.parse::<IpAddr>().is_ok() {
             return Err(Problem::new(format_args!(
                 "--https {name}: certificates are ordered for public names such as example.org; \
                  without a name this machine's own authority is used"
@@ -74,15 +84,15 @@ impl Https {
     pub(crate) fn tell(&self) {
         match self {
             Self::Off => {}
-            Self::Local(_, authority) => println!(
+            Self::Local(_, authority) => tell(format_args!(
                 "Trust its certificates once: sudo cp {} /usr/local/share/ca-certificates/sekisho.crt && sudo update-ca-certificates \
-                 (browsers: import that file as an authority).",
+                 (browsers: import that file as an authority).\n",
                 authority.display()
-            ),
-            Self::Named(order) => println!(
-                "The certificate for {} is ordered from {}; with this command you accept its terms.",
+            )),
+            Self::Named(order) => tell(format_args!(
+                "The certificate for {} is ordered from {}; with this command you accept its terms.\n",
                 order.name, order.uri
-            ),
+            )),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::cli::Serve;
 use crate::https::Https;
 use crate::run::Server;
 use crate::setup::Plan;
-use crate::{Problem, builtin};
+use crate::{Problem, builtin, terminal};
 use addresses::Reach;
 use password::UsersFile;
 
@@ -42,8 +42,8 @@ pub(crate) fn run(mut serve: Serve) -> Result<ExitCode, Problem> {
 }
 
 fn folder(serve: &Serve) -> Result<std::path::PathBuf, Problem> {
-    let name = serve.dir.display();
-    let dir = std::fs::canonicalize(&serve.dir)
+    let name = serve.folder().display();
+    let dir = std::fs::canonicalize(serve.folder())
         .map_err(|error| Problem::new(format_args!("{name}: {error}")))?;
     if !dir.is_dir() {
         return Err(Problem::new(format_args!("{name}: not a directory")));
@@ -68,41 +68,45 @@ fn warn_of_open_writes(serve: &Serve, reach: Reach) {
         (false, true) => "delete and rename files in",
         (true, true) => "add, replace, rename and delete files in",
     };
-    eprintln!(
+    terminal::complain(format_args!(
         "WARNING: everyone who can reach this machine over the network can {what} this folder.\n\
-         WARNING: ask for a password with --password USER, or listen on this machine only (without -l)."
-    );
+         WARNING: ask for a password with --password USER, or listen on this machine only (without -l).\n"
+    ));
 }
 
 /// What the terminal shows when the server runs.
 fn tell(serve: &Serve, dir: &Path, server: &Server, https: &Https) -> Result<(), Problem> {
     let mut reached = server.addresses();
     reached.retain(|address| !is_redirect(address, https, serve));
-    let is_plain = matches!(https, Https::Off);
-    let links = addresses::links(&reached, if is_plain { "http" } else { "https" });
-    // In one write, so that a reader of one line has all.
+    let links = match https {
+        Https::Off => addresses::links(&reached, "http"),
+        Https::Local(..) => addresses::links(&reached, "https"),
+        Https::Named(order) => addresses::named_links(&reached, &order.name),
+    };
     let told = links.iter().map(|link| format!("Sekisho serves {} on {link}\n", dir.display()));
-    print!("{}", told.collect::<String>());
+    terminal::tell(told.collect::<String>());
     https.tell();
     if serve.webdav {
-        println!("WebDAV clients can mount the same address.");
+        terminal::tell("WebDAV clients can mount the same address.\n");
     }
     if serve.cgi {
-        println!(
-            "Files in cgi-bin, and files that end in .cgi .sh .py .pl .php, run as CGI programs."
+        terminal::tell(
+            "Files in cgi-bin, and files that end in .cgi .sh .py .pl .php, run as CGI programs.\n",
         );
     }
     let shows = serve.shows_listing();
     if !shows && !builtin::indexes(serve).iter().any(|name| dir.join(name).exists()) {
-        println!("There is no index.html; `--open-listing` lists the folder.");
+        terminal::tell("There is no index.html; `--open-listing` lists the folder.\n");
     }
     if Reach::of_addresses(&server.addresses()) == Reach::ThisMachine && serve.listen.is_empty() {
-        println!("Only this machine can connect; `-l PORT` shares the folder with the network.");
+        terminal::tell(
+            "Only this machine can connect; `-l PORT` shares the folder with the network.\n",
+        );
     }
     if serve.qr {
         let link = links.iter().find(|link| addresses::is_for_others(link)).or(links.first());
         let link = link.ok_or_else(|| Problem::new("--qr: there is no address to show"))?;
-        print!("\n{}\n{link}\n", qr::code(link)?);
+        terminal::tell(format_args!("\n{}\n{link}\n", qr::code(link)?));
     }
     Ok(())
 }

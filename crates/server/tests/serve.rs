@@ -218,3 +218,108 @@ fn webdav_needs_no_configuration() {
     assert_eq!(copied.code(), 0, "{}", copied.stderr);
     assert_eq!(server.tree().text("back/sub/b.txt"), "below");
 }
+
+/// O1: a folder that is mistyped is not taken for a public name.
+#[test]
+fn a_name_for_https_needs_a_folder_beside_it() {
+    let refused = run(BINARY, &["serve", "--https", "my.photos"], LONG);
+    assert_eq!(refused.code(), 1);
+    let told = "there is no such folder";
+    assert!(refused.stderr.contains(told), "{}", refused.stderr);
+    assert!(refused.stderr.contains("sekisho serve --https my.photos DIR"), "{}", refused.stderr);
+}
+
+/// O1: the address that others can use is the one to show to a phone.
+#[test]
+fn a_qr_code_leads_to_this_machine_from_others_with_https_too() {
+    let data = Tree::new();
+    let port = free_port().to_string();
+    let arguments = ["serve", "root", "-q", "--https", "-l", &port, "--qr"];
+    let process = Process::start_with(tree(), &arguments, &[("XDG_DATA_HOME", data.dir())]);
+    let shown = || process.tree().text("stdout").trim_end().rsplit('\n').next().map(str::to_owned);
+    eventually("the link below the code", LONG, || {
+        shown().is_some_and(|line| line.starts_with("https://") && line.ends_with('/'))
+    });
+    let said = process.tree().text("stdout");
+    let is_near = |line: &str| line.contains("//127.") || line.contains("//[::1]");
+    let has_others = said.lines().any(|line| line.contains(" on https://") && !is_near(line));
+    let shown = shown().expect("just seen");
+    assert_eq!(!is_near(&shown), has_others, "{said}");
+}
+
+/// O1: a wrong value is reported with the name of its option.
+#[test]
+fn wrong_values_are_reported_with_their_options() {
+    for (option, value) in [("--workers", "0"), ("--timeout", "foo"), ("--host", "a b")] {
+        let refused = run(BINARY, &["serve", "--cgi", option, value], LONG);
+        assert_eq!(refused.code(), 1, "{option}");
+        assert!(refused.stderr.contains(&format!("'{value}' for '{option}")), "{}", refused.stderr);
+    }
+}
+
+/// O1: what is printed may have no reader.
+#[test]
+fn a_closed_standard_output_ends_no_server_and_no_command_by_a_panic() {
+    let tree = tree();
+    let address = own_address(18_093);
+    let mut server = std::process::Command::new(BINARY)
+        .args(["serve", "root", "-l", &address.to_string()])
+        .current_dir(tree.dir())
+        .stdout(closed_pipe())
+        .spawn()
+        .expect("started");
+    eventually("it listens", LONG, || std::net::TcpStream::connect(address).is_ok());
+    assert_eq!(Client::connect(address).get("/sub/b.txt").text(), "below");
+    let id = server.id().to_string();
+    let quiet = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(BINARY);
+        let output = command.args(arguments).stdout(closed_pipe()).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{arguments:?}");
+    };
+    quiet(&["-v"]);
+    // A kept connection is a session.
+    let kept = Client::connect(address);
+    let peer = kept.local_address().to_string();
+    let mut session = String::new();
+    eventually("the session", LONG, || {
+        let listed = run(BINARY, &["ctl", "--pid", &id, "sessions"], LONG).stdout;
+        let line = listed.lines().find(|line| line.contains(&peer));
+        session = line.and_then(|line| line.split(' ').next()).unwrap_or_default().to_owned();
+        !session.is_empty()
+    });
+    quiet(&["ctl", "--pid", &id, "session", "show", &session]);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&server), Signal::QUIT)
+        .expect("it runs");
+    assert_eq!(server.wait().expect("ended").code(), Some(0));
+
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    let output = std::process::Command::new(BINARY).arg("-v").stdout(full).output();
+    let output = output.expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("standard output: No space left"), "{said}");
+}
+
+/// A pipe that nobody reads from.
+fn closed_pipe() -> std::process::Stdio {
+    let (_, writer) = std::io::pipe().expect("a pipe");
+    writer.into()
+}
+
+/// O1: another name is refused on loopback addresses, and the client and the operator are told what to do.
+#[test]
+fn another_host_name_is_refused_with_the_option_that_allows_it() {
+    let listen = own_address(18_094).to_string();
+    let process = Process::start(tree(), &["serve", "root", "-l", &listen]);
+    let address = listen.parse().expect("an address");
+    eventually("it listens", LONG, || std::net::TcpStream::connect(address).is_ok());
+    let mut client = Client::connect(address);
+    client.send("GET /a.txt HTTP/1.1\r\nHost: files.test\r\n\r\n");
+    let answer = client.read_response();
+    assert_eq!(answer.status, 421);
+    assert!(answer.text().contains("--host files.test"), "{}", answer.text());
+    eventually("the line on the terminal", LONG, || {
+        process.tree().text("stderr").contains("start it with --host files.test")
+    });
+}

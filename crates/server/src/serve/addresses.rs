@@ -139,6 +139,23 @@ pub(super) fn links(addresses: &[ListenAddress], scheme: &str) -> Vec<String> {
     links
 }
 
+/// The same where a certificate is for a name: no client accepts it for an address.
+pub(super) fn named_links(addresses: &[ListenAddress], name: &str) -> Vec<String> {
+    let mut links: Vec<String> = Vec::new();
+    for address in addresses {
+        let link = match address {
+            ListenAddress::Tcp(at) if at.port() == TLS_PORT => format!("https://{name}/"),
+            ListenAddress::Tcp(at) => format!("https://{name}:{}/", at.port()),
+            ListenAddress::Unix(path) => format!("unix:{}", path.display()),
+            ListenAddress::Udp(_) => continue,
+        };
+        if !links.contains(&link) {
+            links.push(link);
+        }
+    }
+    links
+}
+
 fn link(scheme: &str, ip: IpAddr, port: u16) -> String {
     format!("{scheme}://{}/", SocketAddr::new(ip, port))
 }
@@ -153,8 +170,9 @@ fn can_be_typed(ip: IpAddr) -> bool {
 
 /// Whether a link is of use on another machine.
 pub(super) fn is_for_others(link: &str) -> bool {
-    let at = link.strip_prefix("http://").and_then(|rest| rest.strip_suffix('/'));
-    at.and_then(|at| at.parse::<SocketAddr>().ok()).is_some_and(|at| !at.ip().is_loopback())
+    let at = link.split_once("://").and_then(|(_, rest)| rest.strip_suffix('/'));
+    // What is no address is a public name.
+    at.is_some_and(|at| at.parse::<SocketAddr>().map_or(true, |at| !at.ip().is_loopback()))
 }
 
 #[cfg(test)]
@@ -193,6 +211,23 @@ mod tests {
         for word in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
             assert_eq!(reach(word), Reach::Network, "{word}");
         }
-        assert!(is_for_others("http://192.0.2.1:80/") && !is_for_others("http://[::1]:80/"));
+        for (link, expected) in [
+            ("http://192.0.2.1:80/", true),
+            ("https://192.0.2.1:443/", true),
+            ("https://files.example.org/", true),
+            ("http://[::1]:80/", false),
+            ("https://127.0.0.1:443/", false),
+            ("unix:/run/x/", false),
+        ] {
+            assert_eq!(is_for_others(link), expected, "{link}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_shown_once_for_each_port() {
+        let at = |text: &str| ListenAddress::Tcp(text.parse().expect(text));
+        let all = [at("0.0.0.0:443"), at("[::]:443"), at("0.0.0.0:8443")];
+        let shown = named_links(&all, "a.example.org");
+        assert_eq!(shown, ["https://a.example.org/", "https://a.example.org:8443/"]);
     }
 }
