@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::Problem;
 use crate::cli::SignalName;
+use crate::local_socket::{self, Purpose};
 
 /// The suffix of the old file while a new process takes over, as in nginx.
 const ASIDE: &str = ".oldbin";
@@ -154,23 +155,36 @@ pub(crate) fn server(path: &Path) -> Result<Pid, Problem> {
 /// Why a process is no server that runs, if it is none.
 fn stranger(pid: Pid) -> Option<&'static str> {
     let number = pid.as_raw_nonzero().to_string();
-    let name = |of: &str| std::fs::read_to_string(format!("/proc/{of}/comm")).ok();
     let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     match state {
         None => Some("which does not run"),
         Some('Z' | 'X') => Some("which has ended"),
-        Some(_) if name(&number) != name("self") => Some("which is not a Sekisho server"),
-        Some(_) => None,
+        Some(_) if is_server(pid) => None,
+        Some(_) => Some("which is not a Sekisho server"),
     }
+}
+
+/// Whether a process is a server: it has our name, runs our file, or listens on the control socket of a server. After an
+/// upgrade, or through a link, only the last may be so.
+fn is_server(pid: Pid) -> bool {
+    let number = pid.as_raw_nonzero().get().unsigned_abs();
+    let name = |of: &str| std::fs::read_to_string(format!("/proc/{of}/comm")).ok();
+    let file = |of: &str| identity(Path::new(&format!("/proc/{of}/exe")));
+    let of = number.to_string();
+    let is_alike =
+        name(&of) == name("self") || file(&of).is_some_and(|it| Some(it) == file("self"));
+    is_alike || matches!(local_socket::connect(number, Purpose::Control), Ok(Some(_)))
+}
+
+/// A file, by device and number.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
+    let about = std::fs::metadata(path).ok()?;
+    Some((about.dev(), about.ino()))
 }
 
 /// Whether a process has this file open; `None` where we may not know.
 fn has_open(pid: Pid, path: &Path) -> Option<bool> {
-    let identity = |path: &Path| {
-        let about = std::fs::metadata(path).ok()?;
-        Some((about.dev(), about.ino()))
-    };
     let wanted = identity(path)?;
     let open = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).ok()?;
     Some(open.flatten().any(|entry| identity(&entry.path()) == Some(wanted)))
