@@ -360,7 +360,7 @@ fn at_one(ctl: &Ctl, server: &mut Server) -> Result<ExitCode, Failure> {
             if !result.is_good {
                 return Err(Failure::Failed(result.text));
             }
-            say("the new process was started; the log says when it serves")
+            say("the new process serves")
         }
         Command::Reload => {
             let result = server.result(What::Reload(control::Reload {}))?;

@@ -305,7 +305,7 @@ impl Server {
                 }
                 ServerEvent::Upgrade => {
                     // Why not is in the log.
-                    let _ = self.begin_upgrade();
+                    self.begin_upgrade(None);
                     DrainOrder::Nothing
                 }
                 ServerEvent::ChildChanged => {
@@ -512,7 +512,7 @@ impl Server {
                 DrainOrder::Nothing
             }
             control_plane::ServerRequest::Upgrade(answer) => {
-                let _ = answer.send(self.begin_upgrade().map_err(|problem| problem.to_string()));
+                self.begin_upgrade(Some(answer));
                 DrainOrder::Nothing
             }
             control_plane::ServerRequest::Stop(manner, answer) => {

@@ -3,10 +3,10 @@
 //! goes on as before.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -15,10 +15,11 @@ use sekisho_config::Level;
 use sekisho_lifecycle::drain::{Fact, Order};
 use sekisho_lifecycle::{Manner, Moment};
 use tokio::net::unix::pipe::Receiver;
+use tokio::sync::oneshot;
 
 use crate::Problem;
 use crate::handover::{self, Call, DRAINED, HandoverRequest, Offer};
-use crate::pid_file::PidFile;
+use crate::pid_file::{PidFile, identity};
 use crate::run::Server;
 use crate::service_manager::{self, State};
 
@@ -30,22 +31,36 @@ const READY_LIMIT: Duration = Duration::from_secs(10);
 /// How this program was started.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// Where it was then; whatever is there now is the new one.
-    path: io::Result<PathBuf>,
+    /// What the command line named, which may be a link; whatever it leads to now is the new one.
+    named: Option<PathBuf>,
+    /// Where the file itself was then, for when that is gone.
+    resolved: io::Result<PathBuf>,
     arguments: Vec<OsString>,
 }
 
 impl Program {
     /// Asked at the start: later the file may have been replaced.
     pub(crate) fn this() -> Self {
-        Self { path: env::current_exe(), arguments: env::args_os().collect() }
+        let arguments: Vec<OsString> = env::args_os().collect();
+        let name = arguments.first().map(Path::new);
+        let path = env::var_os("PATH").unwrap_or_default();
+        let named = name.and_then(|name| named(name, &path)).filter(|named| is_this(named));
+        Self { named, resolved: env::current_exe(), arguments }
+    }
+
+    /// The file to start.
+    fn path(&self) -> Result<&Path, Problem> {
+        if let Some(named) = self.named.as_deref().filter(|named| named.exists()) {
+            return Ok(named);
+        }
+        self.resolved.as_deref().map_err(|error| {
+            Problem::new(format_args!("the path of the program is unknown: {error}"))
+        })
     }
 
     /// Starts the file that is now at this program's path, with the same arguments.
     pub(crate) fn start_again(&self, now: Moment) -> Result<Upgrade, Problem> {
-        let path = self.path.as_ref().map_err(|error| {
-            Problem::new(format_args!("the path of the program is unknown: {error}"))
-        })?;
+        let path = self.path()?;
         let mut arguments = self.arguments.iter();
         let mut command = Command::new(path);
         if let Some(name) = arguments.next() {
@@ -59,9 +74,27 @@ impl Program {
         let ended = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
             .ok()
             .and_then(|fd| Receiver::from_owned_fd_unchecked(fd).ok());
-        Ok(Upgrade { child, ended, ready_by: now + READY_LIMIT })
+        Ok(Upgrade { child, ended, ready_by: now + READY_LIMIT, asked: None })
     }
 }
+
+/// Where a program lies that was started by this name: below the current folder, or in a folder of `PATH`.
+fn named(name: &Path, path: &OsStr) -> Option<PathBuf> {
+    if name.as_os_str().as_encoded_bytes().contains(&b'/') {
+        return std::path::absolute(name).ok();
+    }
+    let all = env::split_paths(path).map(|folder| folder.join(name));
+    let found = all.into_iter().find(|file| is_this(file))?;
+    std::path::absolute(found).ok()
+}
+
+/// Whether this file is the program that runs: whoever starts a program may give it any name.
+fn is_this(file: &Path) -> bool {
+    identity(file).is_some_and(|file| Some(file) == identity(Path::new("/proc/self/exe")))
+}
+
+/// Who waits for the result of an upgrade.
+pub(crate) type Asked = oneshot::Sender<Result<(), String>>;
 
 /// A new process that does not serve yet.
 #[derive(Debug)]
@@ -70,6 +103,7 @@ pub(crate) struct Upgrade {
     /// Readable when it has ended.
     ended: Option<Receiver>,
     ready_by: Moment,
+    asked: Option<Asked>,
 }
 
 impl Upgrade {
@@ -117,8 +151,8 @@ impl Server {
         self.upgrade.as_ref().map(Upgrade::pid)
     }
 
-    /// Starts the new process, or says why not.
-    pub(crate) fn begin_upgrade(&mut self) -> Result<(), Problem> {
+    /// Starts the new process, or says why not. Who has asked is told when the new process serves, or why it does not.
+    pub(crate) fn begin_upgrade(&mut self, asked: Option<Asked>) {
         let begun = if self.drain.manner().is_some() {
             Err(Problem::new("this process is ending"))
         } else if self.upgrade.is_some() {
@@ -126,7 +160,16 @@ impl Server {
         } else {
             self.try_upgrade()
         };
-        begun.inspect_err(|problem| self.log(Level::Error, &format!("no upgrade: {problem}")))
+        match (begun, &mut self.upgrade) {
+            (Ok(()), Some(upgrade)) => upgrade.asked = asked,
+            (Ok(()), None) => {}
+            (Err(problem), _) => {
+                self.log(Level::Error, &format!("no upgrade: {problem}"));
+                if let Some(asked) = asked {
+                    let _ = asked.send(Err(problem.to_string()));
+                }
+            }
+        }
     }
 
     fn try_upgrade(&mut self) -> Result<(), Problem> {
@@ -172,8 +215,11 @@ impl Server {
 
     /// The new process serves: this one drains.
     pub(crate) fn make_way(&mut self) -> Order {
-        let Some(upgrade) = self.upgrade.take() else { return Order::Nothing };
+        let Some(mut upgrade) = self.upgrade.take() else { return Order::Nothing };
         let by = upgrade.pid();
+        if let Some(asked) = upgrade.asked.take() {
+            let _ = asked.send(Ok(()));
+        }
         self.is_replaced = true;
         self.log(Level::Notice, &format!("upgrade: process {by} serves now"));
         service_manager::tell(State::Replaced { by }, format_args!("process {by} has taken over"));
@@ -190,10 +236,15 @@ impl Server {
 
     /// The new process has failed: this one goes on.
     pub(crate) fn abandon_upgrade(&mut self, why: &str) {
-        if let Some(upgrade) = self.upgrade.take() {
+        if let Some(mut upgrade) = self.upgrade.take() {
+            let asked = upgrade.asked.take();
             upgrade.give_up();
             self.put_pid_file_back();
             self.log(Level::Emerg, &format!("upgrade failed, this process continues: {why}"));
+            if let Some(asked) = asked {
+                // One that has gone finds it in the log.
+                let _ = asked.send(Err(why.to_owned()));
+            }
         }
     }
 

@@ -186,6 +186,67 @@ fn an_upgrade_that_fails_changes_nothing() {
     assert_eq!(server.connect().get("/").text(), new.to_string());
 }
 
+/// O4: an operator who asks gets the result.
+#[test]
+fn ctl_upgrade_waits_for_the_result() {
+    let good = config("listen 127.0.0.1:{port};");
+    let (server, current) = start(&good);
+    let upgrade = || {
+        let pid = current.pid().expect("it runs").to_string();
+        run(BINARY, &["ctl", "--pid", &pid, "upgrade"], LONG)
+    };
+    server.rewrite_config(&good.replace("listen", "lissten"));
+    let failed = upgrade();
+    assert_eq!(failed.code(), 1, "{}", failed.stdout);
+    assert!(failed.stderr.contains("unknown directive \"lissten\""), "{}", failed.stderr);
+    assert_eq!(current.pid(), Some(server.id()));
+    server.rewrite_config(&good);
+    let done = upgrade();
+    assert_eq!((done.code(), done.stdout.trim()), (0, "the new process serves"), "{}", done.stderr);
+    let new = current.pid().expect("it runs");
+    assert_ne!(new, server.id());
+    assert_eq!(server.connect().get("/").text(), new.to_string());
+    current.signal(Signal::QUIT);
+    eventually("its end", LONG, || is_over(new));
+}
+
+/// O4: what the command line named is started again, as in nginx; a package manager may have changed the link.
+#[test]
+fn a_server_that_was_started_through_a_link_becomes_what_the_link_names_now() {
+    let tree = Tree::new();
+    let (old, new, link) = (tree.path("old-1.0"), tree.path("new-1.1"), tree.path("sekisho"));
+    install(Path::new(BINARY), &old);
+    install(Path::new(BINARY), &new);
+    std::os::unix::fs::symlink("old-1.0", &link).expect("a link");
+    let current = ByPidFile::new(tree.path("server.pid"));
+    let server =
+        Server::start_in(tree, &link.display().to_string(), &config("listen 127.0.0.1:{port};"));
+    eventually("the pid file", LONG, || current.pid() == Some(server.id()));
+    let runs = || fs::read_link(format!("/proc/{}/exe", current.pid().unwrap_or_default())).ok();
+    assert_eq!(runs(), Some(old));
+    let next = server.tree().path("next");
+    std::os::unix::fs::symlink("new-1.1", &next).expect("a link");
+    fs::rename(&next, &link).expect("renamed");
+    current.upgrade();
+    assert_eq!(runs(), Some(new.clone()));
+    // The file that runs is taken where the link is gone.
+    fs::remove_file(&link).expect("removed");
+    let last = current.upgrade();
+    assert_eq!(runs(), Some(new));
+    // It is known as a server by what it does, whatever its file is called.
+    let path = server.config_path().display().to_string();
+    let told = run(BINARY, &["ctl", "-c", &path, "status"], LONG);
+    assert_eq!(told.code(), 0, "{}", told.stderr);
+    let told = run(BINARY, &["-s", "quit", "-c", &path], LONG);
+    assert_eq!(told.code(), 0, "{}", told.stderr);
+    eventually("its end", LONG, || is_over(last));
+    // Another process is none.
+    server.tree().file("server.pid", std::process::id().to_string());
+    let told = run(BINARY, &["-s", "quit", "-c", &path], LONG);
+    assert_eq!(told.code(), 1);
+    assert!(told.stderr.contains("which is not a Sekisho server"), "{}", told.stderr);
+}
+
 #[test]
 fn a_new_process_that_never_serves_is_given_up() {
     // O4, X11
