@@ -36,7 +36,7 @@ fn find(program: &str, path: Option<&OsStr>) -> bool {
 /// A Python that has this package: one in `folder`, into which it is installed from the package index where that can be
 /// done, or the system's. If there is none, why.
 pub fn python_with(package: &str, module: &str, folder: &str) -> Result<String, String> {
-    const PATIENCE: Duration = Duration::from_secs(300);
+    const PATIENCE: Duration = Duration::from_mins(5);
     let own = format!("{folder}/bin/python");
     let import = format!("import {module}");
     let has_it = |python: &str| {
