@@ -269,7 +269,8 @@ impl Exchange {
         match started {
             Started::Reply(reply, file_bytes) => {
                 if matches!(input, RouteInput::Instead(..)) {
-                    keep_fields(&mut self.outbox.fields, &mut self.fields);
+                    let is_error = reply.status.code() >= 300 || self.route.status.is_some();
+                    keep_fields(&mut self.outbox.fields, &mut self.fields, is_error);
                 }
                 let status = reply.status;
                 let looked = looked.map(|errno| (errno, self.failed_path.as_slice()));
@@ -379,7 +380,14 @@ const fn is_task<F>(action: &Action<F>) -> bool {
 }
 
 /// What the answer before wants kept (`X-Accel-Redirect`) goes before what was made in its place.
-fn keep_fields(kept: &mut Fields, made: &mut Fields) {
+fn keep_fields(kept: &mut Fields, made: &mut Fields, is_error: bool) {
+    let is_multipart = made.get("content-type").is_some_and(|kind| kind.starts_with(b"multipart/"));
+    // What it says of its content is not said of an error page, nor of a 304.
+    kept.retain(|name, _| {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let is_about_body = is("content-type") || is("accept-ranges");
+        !(is_about_body && is_error || is("content-type") && is_multipart)
+    });
     for (name, _) in kept.iter() {
         made.retain(|own, _| !own.eq_ignore_ascii_case(name));
     }

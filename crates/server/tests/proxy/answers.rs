@@ -1,6 +1,6 @@
 //! What a client gets: fields, places with another name, errors, `X-Accel-…` (U1, U5).
 
-use sekisho_testkit::{Server, Tree};
+use sekisho_testkit::{Server, Tree, have};
 
 use crate::backend::Backend;
 use crate::common::{BINARY, http, serve};
@@ -17,6 +17,65 @@ fn told() -> Backend {
             connection.answer(&format!("{status} Told"), &fields, "body");
         }
     })
+}
+
+/// The media type of an answer with `X-Accel-Redirect` is that of the file, as in nginx: not of an error page, a 304 or
+/// several ranges.
+#[test]
+fn the_type_of_a_file_that_was_handed_over_is_not_that_of_an_error() {
+    let mut binaries = vec![BINARY];
+    if have("nginx") {
+        binaries.push("/usr/sbin/nginx");
+    }
+    for binary in binaries {
+        let backend = told();
+        let to = backend.address();
+        let tree = Tree::new();
+        tree.file("root/kept/file.txt", "from the disk");
+        tree.file("root/pages/none.html", "a page");
+        tree.mode(".", 0o755);
+        let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+        let paths = kinds.map(|name| format!("{name}_temp_path {{dir}}/{name};")).concat();
+        let site = format!(
+            "types {{ text/x-plain txt; text/html html; }}
+             server {{ listen 127.0.0.1:{{port}}; root {{root}};
+               location / {{ proxy_pass http://{to}; }}
+               location /kept/ {{ internal; }}
+               location /paged/ {{ internal; error_page 404 /pages/none.html; }}
+               location /changed/ {{ internal; error_page 404 =200 /pages/none.html; }}
+               location /pages/ {{ internal; }}
+               location /gone/ {{ return 301 /else; }} }}"
+        );
+        let is_nginx = binary != BINARY;
+        let config = if is_nginx {
+            let site = http(&(paths + &site));
+            format!("daemon off; master_process off; pid {{dir}}/nginx.pid;\n{site}")
+        } else {
+            http(&site)
+        };
+        let server = Server::start_in(tree, binary, &config);
+        let mut client = server.connect();
+        let fields = "Content-Type:%20image/x-own|Set-Cookie:%20a=b|Cache-Control:%20no-cache";
+        for (path, asked, status, kind) in [
+            ("/kept/file.txt", "", 200, "image/x-own"),
+            ("/kept/file.txt", "Range: bytes=1-2\r\n", 206, "image/x-own"),
+            ("/kept/file.txt", "Range: bytes=1-2,4-5\r\n", 206, "multipart/byteranges"),
+            ("/kept/file.txt", "Range: bytes=99-\r\n", 416, "text/html"),
+            ("/kept/file.txt", "If-None-Match: *\r\n", 304, "-"),
+            ("/kept/none", "", 404, "text/html"),
+            ("/paged/none", "", 404, "text/html"),
+            ("/changed/none", "", 200, "text/html"),
+            ("/gone/", "", 301, "text/html"),
+        ] {
+            let target = format!("/200?X-Accel-Redirect:%20{path}|{fields}");
+            let response = client.request("GET", &target, asked);
+            let said = response.field("content-type").unwrap_or("-");
+            let said = said.split(';').next().unwrap_or_default();
+            assert_eq!((response.status, said), (status, kind), "{binary} {path} {asked}");
+            // What it says of the client goes with any answer.
+            assert_eq!(response.field("set-cookie"), Some("a=b"), "{binary} {path} {asked}");
+        }
+    }
 }
 
 #[test]
