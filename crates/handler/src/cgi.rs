@@ -46,6 +46,15 @@ pub trait HandlerContext: fmt::Debug {
     fn wall_secs(&self) -> i64;
     /// Writes a line about the request into its error log.
     fn report(&self, level: Level, message: fmt::Arguments<'_>);
+    /// The same about what became of it at another server, which is named.
+    fn report_upstream(
+        &self,
+        level: Level,
+        message: fmt::Arguments<'_>,
+        upstream: fmt::Arguments<'_>,
+    ) {
+        self.report(level, format_args!("{message}, upstream: \"{upstream}\""));
+    }
     /// What an operator needs to know beside this error of the system.
     fn denial_hint(&self, errno: rustix::io::Errno) -> String;
     /// The runs of this worker that go on by themselves.

@@ -18,13 +18,13 @@ use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Manner, Moment, Req
 
 use crate::admission::TooMany;
 use crate::dispatch::RouteInput;
+use crate::error_context::Client;
 use crate::exchange::{Arrival, Exchange, Exchanges};
 use crate::fault_injection;
 use crate::link::{Link, Origin};
 use crate::observe;
 use crate::pace::Pace;
 use crate::protocol::{Event, Protocol};
-use crate::request_log::Client;
 use crate::session::{SessionSlot, ShutdownRequest, Token};
 use crate::tls::Chooser;
 use crate::transport::{Secured, Stream, Transport};

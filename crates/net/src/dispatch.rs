@@ -26,6 +26,7 @@ use sekisho_route::{
 
 use sekisho_service::{Caller, RequestCounter};
 
+use crate::error_context::RequestCopy;
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
 use crate::list::{self, list};
@@ -514,6 +515,7 @@ impl Starting<'_> {
             connection: self.request.connection.id,
             remote: self.route.client(self.request.connection),
             request_id: self.accepted.request_id,
+            asked: Some(RequestCopy::of(self.request.head)),
         }
     }
 

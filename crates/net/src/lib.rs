@@ -15,6 +15,7 @@ pub mod counters;
 mod direct_body;
 mod dispatch;
 mod drive;
+mod error_context;
 mod exchange;
 mod fault_injection;
 mod filter;

@@ -12,7 +12,7 @@ use sekisho_log::{Buffering, Sink};
 use sekisho_route::{Request, RouteState, Sent, expand};
 
 use crate::access_log::stamp;
-use crate::request_log::Client;
+use crate::error_context::Client;
 use crate::site::Site;
 
 /// The file that a line belongs into. `None` where there is none: it cannot be opened, the name leads out of its

@@ -1,14 +1,13 @@
 //! What is written about a request: its line in the access log, and what an operator wants to know about an
 //! answer that went wrong.
 
-use std::net::SocketAddr;
-
 use sekisho_config::Level;
-use sekisho_http::{Head, Known, Status};
+use sekisho_http::Status;
 use sekisho_lifecycle::Moment;
-use sekisho_route::{Request, RequestIdSeed, RouteState, Sent};
+use sekisho_route::{Request, RouteState, Sent};
 
 use crate::dispatch::RouteInput;
+use crate::error_context::{ErrorContext, RequestText, SystemError};
 use crate::exchange::{Accepted, Exchange};
 use crate::link::{Link, request_view};
 use crate::worker::{BoundSite, Worker};
@@ -91,11 +90,26 @@ pub(crate) fn write_entries(
     let log_entries = route.take_log_entries();
     let logger = bound_site.site.error_logger(route.location);
     let stamp = worker.clock.stamp(now);
-    let client = Client(route.client(request.connection));
-    let line = RequestLine(request.head, request.request_id);
+    let about = about(bound_site, request, route);
     for log_entry in log_entries.iter().filter(|log_entry| logger.wants(log_entry.level)) {
-        let message = format_args!("{}, {client}{line}", log_entry.text);
+        let message = format_args!("{}, {about}", log_entry.text);
         logger.write(log_entry.level, stamp, Some(request.connection.id), message);
+    }
+}
+
+/// What the error log says about a request.
+pub(crate) fn about<'a>(
+    bound_site: &'a BoundSite,
+    request: &Request<'a>,
+    route: &RouteState,
+) -> ErrorContext<'a> {
+    let table = bound_site.site.table();
+    ErrorContext {
+        client: route.client(request.connection),
+        server: table.server(table.location(route.location).server),
+        request: RequestText::of(request.head),
+        upstream: None,
+        id: Some(request.request_id),
     }
 }
 
@@ -135,11 +149,10 @@ impl Trouble<'_> {
         }
         let stamp = worker.clock.stamp(now);
         let facts = request.connection;
-        let client = Client(self.route.client(facts));
-        let line = RequestLine(request.head, request.request_id);
+        let about = about(&self.accepted.bound_site, request, self.route);
         if let Some(refusal) = refusal {
             let cause = refusal.cause.message();
-            let message = format_args!("refused with {status}: {cause}, {client}{line}");
+            let message = format_args!("refused with {status}: {cause}, {about}");
             return logger.write(level, stamp, Some(facts.id), message);
         }
         let (Some((errno, file)), true) = (looked, matches!(status.code(), 403 | 404 | 500)) else {
@@ -154,48 +167,16 @@ impl Trouble<'_> {
             let message = format_args!("{left_out} similar lines were left out before this one");
             logger.write(level, stamp, None, message);
         }
-        let file = file.escape_ascii();
         if status == Status::FORBIDDEN && errno == rustix::io::Errno::NOENT {
             // An index file is what was not there.
-            let message = format_args!("no index for \"{file}\" and no listing, {client}{line}");
+            let folder_bytes = file.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+            let folder = file[..folder_bytes].escape_ascii();
+            let message = format_args!("directory index of \"{folder}\" is forbidden, {about}");
             return logger.write(level, stamp, Some(facts.id), message);
         }
-        let why = std::io::Error::from(errno);
-        let hint = worker.denial_hint(errno);
-        let message = format_args!("open() \"{file}\" failed: {why}{hint}, {client}{line}");
+        let file = file.escape_ascii();
+        let (why, hint) = (SystemError(errno), worker.denial_hint(errno));
+        let message = format_args!("open() \"{file}\" failed ({why}){hint}, {about}");
         logger.write(level, stamp, Some(facts.id), message);
-    }
-}
-
-pub(crate) struct Client(pub(crate) Option<SocketAddr>);
-
-impl std::fmt::Display for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Some(address) => write!(f, "client: {}", address.ip()),
-            None => f.write_str("client: unix:"),
-        }
-    }
-}
-
-pub(crate) struct RequestLine<'a>(pub(crate) &'a Head, pub(crate) RequestIdSeed);
-
-impl std::fmt::Display for RequestLine<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let RequestIdSeed(id) = self.1;
-        write!(f, ", request id: {id:032x}")?;
-        if self.0.method_name().is_empty() {
-            return match self.0.unreadable() {
-                [] => Ok(()),
-                line => write!(f, ", request: \"{}\"", line.escape_ascii()),
-            };
-        }
-        let (method, target) =
-            (self.0.method_name().escape_ascii(), self.0.target().escape_ascii());
-        write!(f, ", request: \"{method} {target} {}\"", self.0.version().as_str())?;
-        if let Some(host) = self.0.known(Known::Host) {
-            write!(f, ", host: \"{}\"", host.escape_ascii())?;
-        }
-        Ok(())
     }
 }

@@ -11,9 +11,11 @@ use sekisho_handler::limits::{ConnectionPermit, SharedZone};
 use sekisho_handler::password::{self, Answer, PasswordQuery, Worked};
 use sekisho_handler::wait::PasswordContext;
 use sekisho_handler::{OpenFile, View};
-use sekisho_route::{AccessChecks, Files, Look, Password, Rated, Request, Seen, Taken};
+use sekisho_route::{
+    AccessChecks, Files, Look, Password, Rated, Request, RequestIdSeed, Seen, Taken,
+};
 
-use crate::request_log::{Client, RequestLine};
+use crate::error_context::{ErrorContext, RequestText};
 use crate::work::WorkerContext;
 use crate::worker::{BoundSite, Worker};
 
@@ -49,14 +51,29 @@ impl RouteView<'_> {
     }
 
     fn write(&self, location: LocationId, level: Level, message: fmt::Arguments<'_>) {
+        self.write_about(location, level, message, Some(self.request.request_id));
+    }
+
+    fn write_about(
+        &self,
+        location: LocationId,
+        level: Level,
+        message: fmt::Arguments<'_>,
+        id: Option<RequestIdSeed>,
+    ) {
         let logger = self.bound_site.site.error_logger(location);
         if logger.wants(level) {
-            let facts = self.request.connection;
-            let client = Client(self.client);
-            let line = RequestLine(self.request.head, self.request.request_id);
+            let table = self.bound_site.site.table();
+            let about = ErrorContext {
+                client: self.client,
+                server: table.server(table.location(location).server),
+                request: RequestText::of(self.request.head),
+                upstream: None,
+                id,
+            };
             let stamp = self.worker.clock.stamp(self.view.now);
-            let message = format_args!("{message}, {client}{line}");
-            logger.write(level, stamp, Some(facts.id), message);
+            let message = format_args!("{message}, {about}");
+            logger.write(level, stamp, Some(self.request.connection.id), message);
         }
     }
 }
@@ -163,6 +180,10 @@ impl AccessChecks for RouteView<'_> {
 
     fn report(&mut self, location: LocationId, level: Level, message: fmt::Arguments<'_>) {
         self.write(location, level, message);
+    }
+
+    fn report_user(&mut self, location: LocationId, message: fmt::Arguments<'_>) {
+        self.write_about(location, Level::Error, message, None);
     }
 }
 

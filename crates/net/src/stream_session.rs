@@ -361,7 +361,7 @@ impl StreamSession {
         if !logger.wants(level) {
             return;
         }
-        let client = crate::request_log::Client(self.route.client(&self.facts));
+        let client = crate::error_context::Client(self.route.client(&self.facts));
         let kind = if self.facts.is_udp { "udp " } else { "" };
         let server = crate::listen::Shown(&self.listener_context.address);
         let stamp = self.worker.clock.stamp(now);
@@ -377,6 +377,7 @@ impl StreamSession {
             connection: self.facts.id,
             remote: self.route.client(&self.facts),
             request_id: self.request_id,
+            asked: None,
         })
     }
 

@@ -33,9 +33,10 @@ use sekisho_route::{
 
 use crate::activity::Activity;
 use crate::dispatch::{Deciding, RouteInput, Started, Starting};
+use crate::error_context::{ErrorContext, RequestText};
 use crate::exchange::{Accepted, Arrival, Waited};
 use crate::filter::{Body, Filtering};
-use crate::request_log::{Client, RequestLine, Trouble, write_entries};
+use crate::request_log::{Trouble, write_entries};
 use crate::worker::Worker;
 use mirror::MirrorBody;
 
@@ -90,9 +91,16 @@ impl RequestTree {
         let logger = self.accepted.bound_site.site.error_logger(route.location);
         if logger.wants(level) {
             let stamp = self.worker.clock.stamp(self.worker.clock.now());
-            let client = Client(route.client(&self.facts));
-            let line = RequestLine(&self.head, self.accepted.request_id);
-            let message = format_args!("{message}, {client}{line}");
+            let bound_site = &self.accepted.bound_site;
+            let table = bound_site.site.table();
+            let about = ErrorContext {
+                client: route.client(&self.facts),
+                server: table.server(table.location(route.location).server),
+                request: RequestText::of(&self.head),
+                upstream: None,
+                id: Some(self.accepted.request_id),
+            };
+            let message = format_args!("{message}, {about}");
             logger.write(level, stamp, Some(self.facts.id), message);
         }
     }

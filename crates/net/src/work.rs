@@ -1,5 +1,6 @@
 //! A task at work on a request: its input is the request's body, its output the response.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,9 +16,9 @@ use sekisho_lifecycle::{DeadlineKind, Moment};
 use sekisho_route::{Handover, RequestIdSeed};
 
 use crate::dispatch::RouteInput;
+use crate::error_context::{Client, ErrorContext, RequestCopy};
 use crate::exchange::Exchange;
 use crate::link::Link;
-use crate::request_log::Client;
 use crate::worker::{BoundSite, Worker};
 
 /// What a handler needs of the worker, and the request that it works for.
@@ -29,6 +30,38 @@ pub(crate) struct WorkerContext {
     pub(crate) connection: u64,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) request_id: RequestIdSeed,
+    /// What was asked; `None` where bytes are passed on as they are.
+    pub(crate) asked: Option<RequestCopy>,
+}
+
+impl WorkerContext {
+    fn write(
+        &self,
+        level: Level,
+        message: fmt::Arguments<'_>,
+        upstream: Option<fmt::Arguments<'_>>,
+    ) {
+        let stamp = self.worker.clock.stamp(self.now());
+        let logger = self.bound_site.site.error_logger(self.location);
+        let Some(asked) = &self.asked else {
+            let (client, RequestIdSeed(id)) = (Client(self.remote), self.request_id);
+            let message = match upstream {
+                Some(upstream) => format!("{message}, {client}, upstream: \"{upstream}\""),
+                None => format!("{message}, {client}"),
+            };
+            let message = format_args!("{message}, request id: {id:032x}");
+            return logger.write(level, stamp, Some(self.connection), message);
+        };
+        let table = self.bound_site.site.table();
+        let about = ErrorContext {
+            client: self.remote,
+            server: table.server(table.location(self.location).server),
+            request: asked.text(),
+            upstream,
+            id: Some(self.request_id),
+        };
+        logger.write(level, stamp, Some(self.connection), format_args!("{message}, {about}"));
+    }
 }
 
 impl HandlerContext for WorkerContext {
@@ -40,13 +73,17 @@ impl HandlerContext for WorkerContext {
         self.worker.clock.stamp(self.now()).unix_secs
     }
 
-    fn report(&self, level: Level, message: std::fmt::Arguments<'_>) {
-        let stamp = self.worker.clock.stamp(self.now());
-        let RequestIdSeed(id) = self.request_id;
-        let client = Client(self.remote);
-        let message = format_args!("{message}, {client}, request id: {id:032x}");
-        let logger = self.bound_site.site.error_logger(self.location);
-        logger.write(level, stamp, Some(self.connection), message);
+    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.write(level, message, None);
+    }
+
+    fn report_upstream(
+        &self,
+        level: Level,
+        message: fmt::Arguments<'_>,
+        upstream: fmt::Arguments<'_>,
+    ) {
+        self.write(level, message, Some(upstream));
     }
 
     fn denial_hint(&self, errno: rustix::io::Errno) -> String {

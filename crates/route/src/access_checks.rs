@@ -48,6 +48,11 @@ pub trait AccessChecks {
     fn report(&mut self, location: LocationId, level: Level, message: fmt::Arguments<'_>) {
         let _ = (location, level, message);
     }
+
+    /// The same for a user who is not let in: programs that ban clients read these lines to their end.
+    fn report_user(&mut self, location: LocationId, message: fmt::Arguments<'_>) {
+        self.report(location, Level::Error, message);
+    }
 }
 
 /// What came of looking at a rate; excesses are in thousandths of a request.

@@ -290,7 +290,8 @@ fn the_error_log_says_what_went_wrong_in_one_line_each() {
     for part in ["[error]", "*", "open() \"", "/root/missing.txt\" failed", "client: 127.0.0.1"] {
         assert!(line.contains(part), "no {part:?} in {line}");
     }
-    assert!(line.contains("request: \"GET /missing.txt?q HTTP/1.1\""), "{line}");
+    let ending = "failed (2: No such file or directory), client: 127.0.0.1, server: , request: \"GET /missing.txt?q HTTP/1.1\", host: \"localhost\", request id: ";
+    assert!(line.contains(ending), "{line}");
     assert!(!text.contains("/quiet/missing") && !text.contains("/own/missing"), "{text}");
     eventually("own", LONG, || server.log("own.log").contains("/own/missing"));
     let refusal = text.lines().find(|line| line.contains("refused with")).expect("a line");

@@ -252,7 +252,7 @@ impl ServerSide {
     fn report(&self, level: Level, peer: Option<usize>, what: fmt::Arguments<'_>) {
         let peer = peer.and_then(|peer| self.group.addresses.get(peer));
         let name = peer.map_or(&self.group.name, |(_, name)| name);
-        self.context.report(level, format_args!("{what}, upstream: \"{name}\""));
+        self.context.report_upstream(level, what, format_args!("{name}"));
     }
 
     fn stream(&mut self) -> io::Result<&mut Stream> {

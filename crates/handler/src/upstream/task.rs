@@ -230,7 +230,7 @@ impl UpstreamTask {
             Family::Grpc => ("grpc", target),
             family => (family.name(), String::new()),
         };
-        context.report(level, format_args!("{what}, upstream: \"{scheme}://{name}{target}\""));
+        context.report_upstream(level, what, format_args!("{scheme}://{name}{target}"));
     }
 
     /// Waits for the addresses of a group whose servers are names; `Ready` when it can be asked, or has failed.

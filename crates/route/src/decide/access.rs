@@ -207,13 +207,13 @@ impl<F: Files> Decision<'_, F> {
             Password::Failed => PasswordCheck::Fail(Status::INTERNAL_SERVER_ERROR),
             Password::Wrong => {
                 let message = format_args!("user \"{shown}\": password mismatch");
-                self.files.report(location, Level::Error, message);
+                self.files.report_user(location, message);
                 PasswordCheck::Refused
             }
             Password::Unknown => {
                 let file = file.escape_ascii();
                 let message = format_args!("user \"{shown}\" was not found in \"{file}\"");
-                self.files.report(location, Level::Error, message);
+                self.files.report_user(location, message);
                 PasswordCheck::Refused
             }
         };

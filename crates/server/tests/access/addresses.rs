@@ -52,7 +52,7 @@ fn whoever_is_refused_may_ask_again_and_the_log_says_why() {
         assert_eq!((response.status, response.says_close()), (403, false));
         assert_eq!(client.get("/a.txt").status, 200);
     }
-    let line = "access forbidden by rule, client: 127.0.0.1, request id: ";
+    let line = "access forbidden by rule, client: 127.0.0.1, server: , request: \"GET /secret HTTP/1.1\", host: \"localhost\", request id: ";
     // The log is written by a thread of its own.
     eventually("three lines", LONG, || server.log("error.log").matches(line).count() == 3);
 }

@@ -47,7 +47,7 @@ fn workers_count_together() {
         clients.iter_mut().map(|client| client.get("/a.txt?k=x").status).collect();
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 4, "{statuses:?}");
     assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 16, "{statuses:?}");
-    let line = "limiting requests, excess: 4.000 by zone \"one\", client: 127.0.0.1, request id: ";
+    let line = "limiting requests, excess: 4.000 by zone \"one\", client: 127.0.0.1, server: , request: \"GET /a.txt?k=x HTTP/1.1\"";
     eventually("the log", LONG, || server.log("error.log").contains(line));
 }
 

@@ -180,7 +180,7 @@ fn a_group_without_a_live_server_says_so() {
         assert_eq!((response.status, response.text().as_str()), (502, "page"));
     }
     let log = server.log("error.log");
-    let words = "no live upstreams while connecting to upstream, upstream: \"http://back/\"";
+    let words = "no live upstreams while connecting to upstream, client: 127.0.0.1, server: , request: \"GET / HTTP/1.1\", upstream: \"http://back/\", host: \"localhost\", request id: ";
     assert!(log.contains(words), "{log}");
 }
 

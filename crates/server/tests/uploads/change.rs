@@ -49,7 +49,7 @@ fn why_a_change_was_refused_is_in_the_log() {
         eventually(why, LONG, || {
             let log = server.log("why.log");
             let line = log.lines().find(|line| line.contains(why));
-            line.is_some_and(|line| line.contains(", client: 127.0.0.1, request id: "))
+            line.is_some_and(|line| line.contains(", client: 127.0.0.1, server: , request: \""))
         });
     }
 }
