@@ -95,6 +95,13 @@ impl Spot {
         })
     }
 
+    /// Whether what was seen here is a link that leads to a folder.
+    pub(super) fn is_link_to_folder(&self, there: &Stat) -> bool {
+        let seen = || rustix::fs::statat(&*self.folder, &*self.name, AtFlags::empty());
+        kind(there) == FileType::Symlink
+            && seen().is_ok_and(|target| kind(&target) == FileType::Directory)
+    }
+
     /// Whether the folder is still the one that its path leads to: the rules of the path hold for it. `STALE`
     /// where it was moved, or removed, since.
     pub(super) fn check_place(&self) -> Result<(), Errno> {

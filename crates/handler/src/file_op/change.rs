@@ -148,6 +148,21 @@ fn is_within(file: &[u8], folder: &[u8]) -> bool {
     with_slash(file).starts_with(&with_slash(folder))
 }
 
+/// A listing shows a link to a folder as a folder, and a client names it so. MOVE renames the link.
+fn is_link_as_folder(
+    call: &Call<'_>,
+    from: &Spot,
+    source: &Stat,
+    to: &Destination,
+) -> Result<bool, Failure> {
+    if !from.is_folder || !from.is_link_to_folder(source) {
+        return Ok(false);
+    }
+    delete::check_link_path(call, &call.route_state.path)?;
+    delete::check_link_path(call, &to.path)?;
+    Ok(true)
+}
+
 fn without_slash(path: &[u8]) -> &[u8] {
     path.strip_suffix(b"/").unwrap_or(path)
 }
@@ -191,7 +206,8 @@ impl Change {
                 ));
             }
         };
-        let may_differ = is_webdav && is_folder;
+        let is_link = is_move && is_link_as_folder(call, &from, &source, to)?;
+        let may_differ = is_link || (is_webdav && is_folder);
         if is_folder != from.is_folder && !may_differ {
             return Err(Failure::because(
                 Status::CONFLICT,

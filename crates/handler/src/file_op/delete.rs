@@ -86,7 +86,11 @@ pub(super) fn job(call: &Call<'_>, file_ops: &FileOps, table: Arc<Table>) -> Res
         }));
     }
     if spot.is_folder {
-        return Err(Failure::of(Status::NOT_FOUND));
+        // A listing shows a link to a folder as a folder: the link goes, and nothing behind it.
+        if !spot.is_link_to_folder(&there) {
+            return Err(Failure::of(Status::NOT_FOUND));
+        }
+        check_link_path(call, &route_state.path)?;
     }
     if !matches!(depth, None | Some(b"0" | b"infinity")) {
         return Err(Failure::because(
@@ -128,6 +132,18 @@ pub(super) fn folder_path(call: &Call<'_>, path: &[u8]) -> Result<Vec<u8>, Failu
     Err(Failure::because(
         Status::FORBIDDEN,
         "refused: another location is responsible for the folder",
+    ))
+}
+
+/// A link that is named as the folder that it leads to: the rules of its own path must be those of the folder.
+pub(super) fn check_link_path(call: &Call<'_>, path: &[u8]) -> Result<(), Failure> {
+    let own = path.strip_suffix(b"/").unwrap_or(path);
+    if call.table.is_entry_of(call.route_state.location, own) {
+        return Ok(());
+    }
+    Err(Failure::because(
+        Status::FORBIDDEN,
+        "refused: another location is responsible for the link",
     ))
 }
 

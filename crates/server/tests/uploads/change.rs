@@ -183,3 +183,23 @@ fn a_forced_end_does_not_wait_for_a_copy() {
     assert!(matches!(status, 201 | 503), "{status}");
     assert_eq!(names, expected);
 }
+
+/// F6: a listing shows a link to a folder as a folder; what is deleted and renamed is the link itself.
+#[test]
+fn a_link_to_a_folder_is_renamed_and_deleted_as_the_link_that_it_is() {
+    let server = files(ALL);
+    let mut client = server.connect();
+    server.tree().link("root/way", "d");
+    assert_eq!(go(&mut client, "MOVE", "/way/", "/path/", "Overwrite: F\r\n"), 201);
+    let path = server.tree().path("root/path");
+    let target = std::fs::read_link(&path).expect("still a link");
+    assert_eq!(target, std::path::Path::new("d"));
+    assert!(!server.tree().exists("root/way"));
+    assert_eq!(client.request("DELETE", "/path/", "").status, 204);
+    assert!(std::fs::symlink_metadata(&path).is_err());
+    assert_eq!(server.tree().text("root/d/x.txt"), "x");
+    // One that leads out of the root, too; but a link to a file is no folder.
+    assert_eq!(client.request("DELETE", "/out/", "").status, 204);
+    assert_eq!(server.tree().text("outside/secret"), "secret");
+    assert_eq!(client.request("DELETE", "/d/link/", "").status, 404);
+}
