@@ -115,6 +115,9 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
     let name = cache_name(call, &form);
     let status = call.status.unwrap_or(Status::OK);
     let archive = archive_kind(call);
+    if is_missing_archive(call, archive) {
+        return refuse(Status::NOT_FOUND, fields);
+    }
     let words = search_words(call);
     let found = name.as_deref().filter(|_| archive.is_none() && words.is_none());
     if let Some(body) =
@@ -180,9 +183,7 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
             writer.begin(&mut body);
             loop {
                 match entries.next() {
-                    Ok(Some((name, is_folder, facts))) => {
-                        writer.row(name, is_folder, facts, &mut body);
-                    }
+                    Ok(Some(entry)) => writer.row(entry, &mut body),
                     Ok(None) => break,
                     Err(errno) => return refuse(place.failed(errno), fields),
                 }
@@ -328,6 +329,26 @@ fn archive_kind(call: &Call<'_>) -> Option<Kind> {
         Some(b"tar") if archives.tar => Some(Kind::Tar),
         _ => None,
     }
+}
+
+/// Whether an archive is asked for that there is not: of a kind that is not offered beside another one, or of entries of
+/// which none is there. Where no archives are offered, the words of the query mean nothing.
+fn is_missing_archive(call: &Call<'_>, kind: Option<Kind>) -> bool {
+    if order::argument(call.query, b"download").is_none() {
+        return false;
+    }
+    if kind.is_none() {
+        let archives = offered_archives(call);
+        return archives.zip || archives.tar;
+    }
+    let mut wanted = order::arguments(call.query, b"name").map(order::decoded).peekable();
+    if wanted.peek().is_none() {
+        return false;
+    }
+    let symlinks = call.settings.disable_symlinks;
+    // One that cannot be opened is reported by the walk.
+    Folder::open(call.file, call.root_bytes, symlinks)
+        .is_ok_and(|(folder, _)| !wanted.any(|name| folder.lists(&name)))
 }
 
 /// In which forms the folder can be fetched as a whole. Where files may be programs it cannot: their source

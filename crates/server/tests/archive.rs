@@ -65,6 +65,10 @@ fn files_below(folder: &Path) -> Vec<String> {
 
 fn assert_unpacked(server: &Server, to: &Path) {
     let long = "long".repeat(40);
+    let list = to.join("pub/NOT-READABLE.txt");
+    let left_out = fs::read_to_string(&list).expect("the link to a folder is named");
+    assert!(left_out.contains("back/\n"), "{left_out}");
+    fs::remove_file(list).expect("removed");
     let mut expected = vec![
         "pub/".to_owned(),
         "pub/a.txt".to_owned(),
@@ -146,6 +150,8 @@ fn an_archive_names_what_it_lacks() {
     tree.file("root/pub/a.txt", "hello");
     tree.file("root/pub/m-secret.txt", "secret");
     tree.file("root/pub/shut/x.txt", "secret");
+    tree.link("root/pub/way", "../other");
+    tree.file("root/other/x.txt", "elsewhere");
     for (name, mode) in [("root/pub/m-secret.txt", 0o600), ("root/pub/shut", 0o700)] {
         fs::set_permissions(tree.path(name), fs::Permissions::from_mode(mode)).expect("shut");
     }
@@ -161,6 +167,7 @@ fn an_archive_names_what_it_lacks() {
         let list = fs::read_to_string(to.join("pub/NOT-READABLE.txt")).expect("the list");
         assert!(list.contains("m-secret.txt\n") && list.contains("shut/\n"), "{list}");
         assert!(list.contains("could not read 2"), "{list}");
+        assert!(list.contains("Links to folders") && list.contains("way/\n"), "{list}");
         assert_eq!(fs::read_to_string(to.join("pub/a.txt")).expect("there"), "hello");
     }
     let log = server.tree().text("error.log");
@@ -180,9 +187,12 @@ fn what_is_not_offered_is_not_packed() {
     tree.link("root/strict/link.txt", "../../secret");
     let server = start(tree);
     let mut client = server.connect();
-    for target in
-        ["/none/?download=zip", "/run/?download=zip", "/strict/?download=zip", "/pub/?download=rar"]
-    {
+    let missing =
+        ["/strict/?download=zip", "/pub/?download=rar", "/pub/?download=tar&name=nope&name=.."];
+    for target in missing {
+        assert_eq!(client.get(target).status, 404, "{target}");
+    }
+    for target in ["/none/?download=zip", "/run/?download=zip"] {
         let response = client.get(target);
         assert_eq!(response.field("content-type"), Some("text/html; charset=utf-8"), "{target}");
         assert!(!response.text().contains("source of a program"), "{target}");

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,14 +40,25 @@ pub(super) struct Entry {
     name_at: u32,
     name_bytes: u16,
     pub(super) is_folder: bool,
-    has_facts: bool,
+    has: Known,
     pub(super) facts: Facts,
+}
+
+/// What is known of an entry beside its name. One byte, as there may be many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Known {
+    Kind,
+    /// Facts that the order needs.
+    Facts,
+    /// The name is a link.
+    Link,
+    LinkAndFacts,
 }
 
 impl Entry {
     /// One whose name is kept elsewhere.
     pub(super) const fn of(is_folder: bool, facts: Facts) -> Self {
-        Self { name_at: 0, name_bytes: 0, is_folder, has_facts: true, facts }
+        Self { name_at: 0, name_bytes: 0, is_folder, has: Known::Facts, facts }
     }
 }
 
@@ -110,6 +121,13 @@ impl Folder {
     ) -> Result<(Self, Stat), Errno> {
         let (descriptor, stat) = file_cache::open(path, root_bytes, symlinks)?;
         Ok((Self { descriptor, symlinks }, stat))
+    }
+
+    /// Whether a name is listed here.
+    pub(super) fn lists(&self, name: &[u8]) -> bool {
+        let is_one = is_shown(name) && !name.is_empty() && !name.contains(&b'/');
+        let name = CString::new(name).ok().filter(|_| is_one);
+        name.is_some_and(|name| matches!(self.look(&name), Ok(Some(_)) | Err(_)))
     }
 
     /// What a name refers to: whether it is a folder, and its facts. `None` for what is not served: a
@@ -236,7 +254,12 @@ impl Reading {
                         name_at: self.run.names.len() as u32,
                         name_bytes: name.len() as u16,
                         is_folder,
-                        has_facts: facts.is_some(),
+                        has: match (kind == FileType::Symlink, facts.is_some()) {
+                            (false, false) => Known::Kind,
+                            (false, true) => Known::Facts,
+                            (true, false) => Known::Link,
+                            (true, true) => Known::LinkAndFacts,
+                        },
                         facts: facts.unwrap_or_default(),
                     });
                     self.run.names.extend_from_slice(name);
@@ -288,7 +311,14 @@ pub(super) fn is_shown(name: &[u8]) -> bool {
 }
 
 /// An entry as it is shown: its name, whether it is a folder, and its facts.
-type Shown<'a> = (&'a [u8], bool, Facts);
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) is_folder: bool,
+    /// The name is a link: what is removed or renamed is the link.
+    pub(super) is_link: bool,
+    pub(super) facts: Facts,
+}
 
 /// A way through the entries of a folder, in their order.
 #[derive(Debug)]
@@ -323,13 +353,15 @@ impl Entries {
     pub(super) fn next(&mut self) -> Result<Option<Shown<'_>>, Errno> {
         loop {
             let Some(entry) = self.pop() else { return Ok(None) };
-            if entry.has_facts {
-                return Ok(Some((self.name(), entry.is_folder, entry.facts)));
+            let is_link = matches!(entry.has, Known::Link | Known::LinkAndFacts);
+            if matches!(entry.has, Known::Facts | Known::LinkAndFacts) {
+                let Entry { is_folder, facts, .. } = entry;
+                return Ok(Some(Shown { name: self.name(), is_folder, is_link, facts }));
             }
             let name = CStr::from_bytes_with_nul(&self.name).unwrap_or_default();
             // A file that has become a folder meanwhile keeps its position, but is shown as a folder.
             if let Some((is_folder, facts)) = self.sorted.folder.look(name)? {
-                return Ok(Some((self.name(), is_folder, facts)));
+                return Ok(Some(Shown { name: self.name(), is_folder, is_link, facts }));
             }
         }
     }
@@ -423,7 +455,7 @@ mod tests {
         while !reading.step()? {}
         let mut entries = Entries::of(Arc::new(reading.finish()));
         let mut names = Vec::new();
-        while let Some((name, ..)) = entries.next()? {
+        while let Some(Shown { name, .. }) = entries.next()? {
             names.push(String::from_utf8_lossy(name).into_owned());
         }
         Ok(names)

@@ -3,7 +3,7 @@
 use sekisho_config::ListingFormat;
 use sekisho_http::{Fields, Head, Known, date};
 
-use super::entry::Facts;
+use super::entry::{Facts, Shown};
 use super::order::argument;
 use super::page::{self, Page};
 use super::text;
@@ -137,10 +137,11 @@ impl Writer {
     }
 
     /// One entry.
-    pub(super) fn row(&mut self, name: &[u8], is_folder: bool, facts: Facts, out: &mut Vec<u8>) {
+    pub(super) fn row(&mut self, entry: Shown<'_>, out: &mut Vec<u8>) {
+        let Shown { name, is_folder, facts, .. } = entry;
         self.newest = self.newest.max(facts.modified);
         match self.form {
-            Form::Html => self.page.row(name, is_folder, facts, out),
+            Form::Html => self.page.row(entry, out),
             Form::Xml => xml_row(name, is_folder, facts, out),
             Form::Json | Form::Jsonp(_) => {
                 let is_first = self.folders + self.files == 0;

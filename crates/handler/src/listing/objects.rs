@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use sekisho_http::{Fields, Method, Status};
 
-use super::entry::{Entry, Facts, is_shown};
+use super::entry::{Entry, Facts, Shown, is_shown};
 use super::form::{Form, Writer};
 use super::order::{SortOrder, argument, decoded};
 use super::{Call, order, page, write_fields};
@@ -60,7 +60,9 @@ impl ObjectListing {
         let mut body = Vec::new();
         self.writer.begin(&mut body);
         for it in &entries {
-            self.writer.row(&it.name, it.is_folder, facts(it), &mut body);
+            let (name, is_folder) = (&it.name, it.is_folder);
+            let entry = Shown { name, is_folder, is_link: false, facts: facts(it) };
+            self.writer.row(entry, &mut body);
         }
         self.writer.count(false, &mut body);
         if let Some(next) = next {

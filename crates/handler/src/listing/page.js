@@ -13,7 +13,7 @@ if (kept.theme) root.dataset.theme = kept.theme;
 
 addEventListener('DOMContentLoaded', () => {
   const can = new Set(document.body.dataset.can.split(' '));
-  const rows = () => [...$('tbody').rows].filter(row => row.className !== 'u');
+  const rows = () => [...$('#list tbody').rows].filter(row => row.className !== 'u');
   const linkOf = row => row.cells[0].querySelector('a');
   const said = $('#said'), filter = $('#filter'), theme = $('#theme');
   const isSearch = new URLSearchParams(location.search).has('search');
@@ -36,6 +36,13 @@ addEventListener('DOMContentLoaded', () => {
     box.showModal();
     (input || not).focus();
   });
+  // Why the server refuses a name, where that can be seen from the name.
+  const whyName = (status, path) => {
+    if (status === 400 && /[\0-\x1f\x7f]/.test(path)) return 'names with line ends or other control characters are not accepted';
+    if (status === 400) return 'the server does not accept this name';
+    if ((status === 403 || status === 404) && /(^|\/)\./.test(path)) return 'names that begin with a dot are not accepted here';
+    return why(status);
+  };
   const why = status => ({ 0: 'the connection was lost', 401: 'you must sign in first', 403: 'not allowed here',
     404: 'it does not exist any more', 405: 'not allowed here', 409: 'the folder is missing, or not empty',
     412: 'it already exists', 413: 'too large for this server', 415: 'not this kind of file',
@@ -56,7 +63,7 @@ addEventListener('DOMContentLoaded', () => {
       const answer = await fetch(address, { headers: { Accept: 'text/html' }, cache: 'no-store' });
       if (!answer.ok) throw 0;
       const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
-      for (const part of ['table', '#count']) $(part).replaceWith(page.querySelector(part));
+      for (const part of ['#list', '#count']) $(part).replaceWith(page.querySelector(part));
       dress();
     } catch { location.href = address }
   };
@@ -75,16 +82,18 @@ addEventListener('DOMContentLoaded', () => {
   const button = (title, sign, name, onclick) =>
     make('button', { type: 'button', title, ariaLabel: title + ' ' + name, onclick }, sign);
   const dress = () => {
-    for (const row of rows().length > DRESSED_MAX ? [] : $('table').rows) {
+    const isPlain = rows().length > DRESSED_MAX;
+    if (isPlain) $('#count').append('. In a list of more than 5,000 entries nothing can be previewed, selected, renamed or deleted.');
+    for (const row of isPlain ? [] : $('#list').rows) {
       const cell = row.appendChild(make('td'));
       if (row.parentNode.tagName !== 'TBODY' || row.className === 'u') continue;
       const link = linkOf(row), name = link.textContent, isFolder = row.className === 'd';
       if (canPick) row.cells[0].prepend(make('input', { type: 'checkbox', ariaLabel: 'Select ' + name, onchange: count }));
       if (!isFolder && kindOf(name)) cell.append(button('Preview', '\u25c9', name, () => preview(row)));
       if (can.has('move')) cell.append(button('Rename', '\u270e', name, () => rename(link, name)));
-      if (mayDelete(name)) cell.append(button('Delete', '\u2715', name, () => remove([link])));
+      if (mayDelete(link)) cell.append(button('Delete', '\u2715', name, () => remove([link])));
     }
-    if (canPick && rows().length && rows().length <= DRESSED_MAX) $('th').prepend(make('input', { id: 'every', type: 'checkbox', ariaLabel: 'Select all', onchange: event => {
+    if (canPick && rows().length && !isPlain) $('#list th').prepend(make('input', { id: 'every', type: 'checkbox', ariaLabel: 'Select all', onchange: event => {
       for (const row of rows()) if (!row.hidden) row.cells[0].firstChild.checked = event.target.checked;
       count();
     } }));
@@ -105,11 +114,12 @@ addEventListener('DOMContentLoaded', () => {
     const minutes = -at.getTimezoneOffset(), size = Math.abs(minutes);
     return 'UTC' + (minutes ? (minutes < 0 ? '-' : '+') + two(size / 60 | 0) + ':' + two(size % 60) : '');
   };
-  const mayDelete = name => can.has('delete') && (!name.endsWith('/') || can.has('rmdir') || can.has('rmtree'));
+  const mayDelete = link => can.has('delete') && (!link.textContent.endsWith('/') || 'link' in link.closest('tr').dataset || can.has('rmdir') || can.has('rmtree'));
   const remove = async links => {
     const names = links.map(link => link.textContent), many = names.length > 1;
     const what = many ? names.length + ' entries' : names[0];
-    const all = can.has('rmtree') && names.some(name => name.endsWith('/'));
+    // A link goes alone.
+    const all = can.has('rmtree') && links.some(link => link.textContent.endsWith('/') && !('link' in link.closest('tr').dataset));
     if (!await ask('Delete ' + what + '?' + (all ? many ? ' Everything in the folders goes too.' : ' Everything in it goes too.' : ''), 'Delete')) return;
     if (all && !await ask('Everything in ' + (many ? 'the folders' : what) + ' will be lost. Are you sure?', 'Delete everything')) return;
     let bad = '', failed = 0;
@@ -140,7 +150,7 @@ addEventListener('DOMContentLoaded', () => {
     location.href = address;
   } }, 'Download .' + kind));
   if (can.has('delete')) bar.append(make('button', { type: 'button', onclick: () => {
-    const links = picked().map(linkOf).filter(link => mayDelete(link.textContent));
+    const links = picked().map(linkOf).filter(mayDelete);
     if (links.length) remove(links); else tell('folders cannot be deleted here', true);
   } }, 'Delete'));
   said.after(bar);
@@ -205,7 +215,7 @@ addEventListener('DOMContentLoaded', () => {
       .then(answer => answer.status, () => 0);
     const isDone = status >= 200 && status < 300;
     if (isDone) tellBriefly(name + ' renamed');
-    else tell(name + ' was not renamed: ' + why(status), true);
+    else tell(name + ' was not renamed: ' + whyName(status, next), true);
     await load(location.href);
   };
 
@@ -217,7 +227,7 @@ addEventListener('DOMContentLoaded', () => {
   };
   filter.hidden = theme.hidden = false;
   document.addEventListener('click', event => {
-    const link = event.target.closest('th a');
+    const link = event.target.closest('#list th a');
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     history.pushState(null, '', link.href);
@@ -230,7 +240,7 @@ addEventListener('DOMContentLoaded', () => {
     if (event.key === '/' && !isTyping) { event.preventDefault(); filter.focus() }
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step || (isTyping && event.target !== filter)) return;
-    const links = [...document.querySelectorAll('tbody tr:not([hidden]) td:first-child a')];
+    const links = [...document.querySelectorAll('#list tbody tr:not([hidden]) td:first-child a')];
     const next = links[links.indexOf(document.activeElement) + step];
     if (next) { event.preventDefault(); next.focus() }
   });
@@ -284,7 +294,7 @@ addEventListener('DOMContentLoaded', () => {
         return send(job);
       }
       const isDone = request.status >= 200 && request.status < 400;
-      end(isDone ? 'done' : why(request.status), !isDone);
+      end(isDone ? 'done' : whyName(request.status, job.path), !isDone);
     };
     request.onerror = () => end(why(0), true);
     request.onabort = () => end('cancelled', true);
@@ -379,7 +389,7 @@ addEventListener('DOMContentLoaded', () => {
       const address = './' + encodeURIComponent(name) + '/';
       const status = await fetch(address, { method: 'MKCOL' }).then(answer => answer.status, () => 0);
       if (status === 201) tellBriefly(name + ' created');
-      else tell(name + ' was not created: ' + (status === 405 ? why(412) : why(status)), true);
+      else tell(name + ' was not created: ' + (status === 405 ? why(412) : whyName(status, name)), true);
       await load(location.href);
     };
   }

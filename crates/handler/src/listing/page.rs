@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use sekisho_http::{date, target};
 
-use super::entry::Facts;
+use super::entry::Shown;
 use super::order::{By, SortOrder};
 use super::text;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
+
+/// A folder.
+const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\
+%3Cpath fill='%239a6700' d='M1 3h5l2 2h7v9H1z'/%3E%3C/svg%3E";
 
 /// The digests of style and script, as a policy names them; a test keeps them true.
 macro_rules! digests {
@@ -30,8 +34,8 @@ macro_rules! digests {
 }
 
 digests! {
-    style "otocBDJ1Ye9k1PTvmFPEoOi6vFmH9nj7GHGOTv3hVVU=",
-    script "BcBHak9PBNhueI7g6u+zo/zR9R/9qsg9ee5V8bvvaDs="
+    style "uMCQBcE8EmgoFejzsNUnCsGMxVZ6MmTN511aEQ81S9s=",
+    script "FlCs4SeqWDrqvjziuPrg+1MX6EqQIMoklBsc1JKP1Ks="
 }
 
 /// What can be done on a page beside looking.
@@ -92,7 +96,8 @@ impl Page {
             out.push(b' ');
         }
         text::push_html(&self.path, out);
-        out.extend_from_slice(b"</title>\n<style>");
+        // Browsers would ask for /favicon.ico otherwise.
+        push_all(&["</title>\n<link rel=\"icon\" href=\"", ICON, "\">\n<style>"], out);
         out.extend_from_slice(STYLE.as_bytes());
         out.extend_from_slice(b"</style>\n<script>");
         out.extend_from_slice(SCRIPT.as_bytes());
@@ -134,7 +139,9 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
         if self.search.is_none() {
             self.forms(out);
         }
-        out.extend_from_slice(b"<p id=\"said\" role=\"status\"></p>\n<table><thead><tr>");
+        out.extend_from_slice(
+            b"<p id=\"said\" role=\"status\"></p>\n<table id=\"list\"><thead><tr>",
+        );
         for (by, word, label) in
             [(By::Name, "name", "Name"), (By::Size, "size", "Size"), (By::Time, "time", "Modified")]
         {
@@ -151,12 +158,14 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
     }
 
     /// One entry. Formatted by hand, as there may be many; tags that HTML does not need are left out.
-    pub(super) fn row(&self, name: &[u8], is_folder: bool, facts: Facts, out: &mut Vec<u8>) {
+    pub(super) fn row(&self, entry: Shown<'_>, out: &mut Vec<u8>) {
+        let Shown { name, is_folder, is_link, facts } = entry;
         out.reserve(200 + 8 * name.len());
-        out.extend_from_slice(if is_folder {
-            b"<tr class=\"d\"><td><a href=\""
-        } else {
-            b"<tr><td><a href=\""
+        out.extend_from_slice(match (is_folder, is_link) {
+            (true, false) => b"<tr class=\"d\"><td><a href=\"",
+            // Nothing in the folder goes with it.
+            (true, true) => b"<tr class=\"d\" data-link><td><a href=\"",
+            (false, _) => b"<tr><td><a href=\"",
         });
         if name.contains(&b':') {
             // Not to be read as a scheme.
@@ -346,6 +355,7 @@ fn push_all(parts: &[&str], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::listing::entry::Facts;
     use base64::Engine;
     use sha2::{Digest, Sha256};
 
@@ -430,11 +440,13 @@ mod tests {
         let mut out = Vec::new();
         let facts = Facts { size: 1536, modified: 784_111_777 };
         let mut page = page("/");
-        page.row(b"a:b&'.txt", false, facts, &mut out);
+        let is_link = false;
+        let file = |name| Shown { name, is_folder: false, is_link, facts };
+        page.row(file(b"a:b&'.txt"), &mut out);
         page.exact_size = true;
         page.offset_secs = 3600;
-        page.row(b"c", false, facts, &mut out);
-        page.row(b"d", true, facts, &mut out);
+        page.row(file(b"c"), &mut out);
+        page.row(Shown { name: b"d", is_folder: true, is_link, facts }, &mut out);
         assert_eq!(
             String::from_utf8(out).expect("text"),
             "<tr><td><a href=\"./a:b%26%27.txt\">a:b&amp;&#39;.txt</a><td title=\"1536 bytes\">1.5K\
@@ -452,7 +464,9 @@ mod tests {
         for offset_secs in [50_400, 0, -43_200] {
             let page = Page { offset_secs, ..page("/") };
             let mut out = Vec::new();
-            page.row(b"a", false, Facts { size: 0, modified: i64::MAX }, &mut out);
+            let facts = Facts { size: 0, modified: i64::MAX };
+            let is_folder = false;
+            page.row(Shown { name: b"a", is_folder, is_link: false, facts }, &mut out);
             assert!(String::from_utf8(out).expect("text").contains("9999-12-31T23:59:59Z"));
         }
     }

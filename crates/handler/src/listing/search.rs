@@ -7,7 +7,7 @@ use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Moment, Share};
 
-use super::entry::Facts;
+use super::entry::{Facts, Shown};
 use super::form::Writer;
 use super::order::{By, SortOrder, natural};
 use super::walk::{Step, Walk};
@@ -122,7 +122,9 @@ impl SearchTask {
         });
         self.writer.begin(out);
         for found in &self.found {
-            self.writer.row(&found.name, found.is_folder, found.facts, out);
+            let Found { name, is_folder, facts } = &found;
+            let (is_folder, facts) = (*is_folder, *facts);
+            self.writer.row(Shown { name, is_folder, is_link: false, facts }, out);
         }
         self.writer.count(self.is_cut, out);
         self.writer.end(out);

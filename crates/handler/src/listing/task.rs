@@ -80,9 +80,7 @@ impl ListingTask {
                 self.is_resting = true;
                 for _ in 0..SLICE_ENTRIES {
                     match entries.next() {
-                        Ok(Some((name, is_folder, facts))) => {
-                            self.writer.row(name, is_folder, facts, &mut out.body);
-                        }
+                        Ok(Some(entry)) => self.writer.row(entry, &mut out.body),
                         Ok(None) => {
                             self.place.finish(&self.writer, &entries, &mut out.body);
                             return Some(Progress::Body);

@@ -7,7 +7,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use sekisho_config::Level;
 
-use super::entry::{Entries, Facts, Folder, ReadError, Reading};
+use super::entry::{Entries, Facts, Folder, ReadError, Reading, Shown};
 use super::order::{By, SortOrder};
 use super::shared::{Key, Readings, SharedReading};
 use super::{ListedFolder, is_lack, joined};
@@ -80,6 +80,9 @@ pub(super) struct Walk {
 struct Unread {
     names: Vec<String>,
     count: usize,
+    /// Links to folders, which are not followed.
+    links: Vec<String>,
+    link_count: usize,
 }
 
 #[derive(Debug)]
@@ -165,7 +168,7 @@ impl Walk {
 
     fn show(&mut self, mut entries: Box<Entries>) -> Step {
         let is_cut = entries.is_cut();
-        let (name, is_folder, facts) = match entries.next() {
+        let Shown { name, is_folder, facts, .. } = match entries.next() {
             Ok(Some(entry)) => entry,
             Ok(None) if is_cut => return Step::Failed(TOO_MANY),
             Ok(None) => return Step::Worked,
@@ -186,7 +189,11 @@ impl Walk {
             let depth = below.split(|byte| *byte == b'/').count();
             let is_link = entries.is_link();
             self.stage = WalkStage::Showing(entries);
-            if is_link || !self.place.is_ours(&below) {
+            if !self.place.is_ours(&below) {
+                return Step::Worked;
+            }
+            if is_link {
+                self.pass_by(&below);
                 return Step::Worked;
             }
             self.waiting_bytes += below.len();
@@ -244,9 +251,9 @@ impl Walk {
         if self.unread.count > UNREAD_NAMES_MAX {
             return;
         }
-        let name = below.escape_ascii().to_string();
         let why = std::io::Error::from(errno);
         if self.unread.count <= UNREAD_LINES_MAX {
+            let name = below.escape_ascii();
             let (file, hint) =
                 (self.place.file.escape_ascii(), self.place.context.denial_hint(errno));
             self.place.context.report(
@@ -254,23 +261,41 @@ impl Walk {
                 format_args!("archive of \"{file}\" lacks \"{name}\": {why}{hint}"),
             );
         }
-        self.unread.names.push(name);
+        self.unread.names.push(below.escape_ascii().to_string());
+    }
+
+    /// Notes a link to a folder, which the listing shows and the archive does not follow.
+    fn pass_by(&mut self, below: &[u8]) {
+        if matches!(self.purpose, Purpose::Archive { .. }) {
+            self.unread.link_count += 1;
+            if self.unread.link_count <= UNREAD_NAMES_MAX {
+                self.unread.links.push(below.escape_ascii().to_string());
+            }
+        }
     }
 
     /// The list of what the archive lacks, to be put into it under this name; once.
     pub(super) fn take_unread(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
-        let Unread { names, count } = std::mem::take(&mut self.unread);
-        if count == 0 {
+        let Unread { names, count, links, link_count } = std::mem::take(&mut self.unread);
+        let mut text = String::new();
+        for (what, names, count) in [
+            ("The server could not read COUNT of the files and folders here:\n", &names, count),
+            ("Links to folders are not followed; COUNT are left out:\n", &links, link_count),
+        ] {
+            if count == 0 {
+                continue;
+            }
+            text.push_str(&what.replace("COUNT", &count.to_string()));
+            for name in names {
+                text.push_str(name);
+                text.push('\n');
+            }
+            if count > names.len() {
+                text.push_str("and others\n");
+            }
+        }
+        if text.is_empty() {
             return None;
-        }
-        let mut text =
-            format!("The server could not read {count} of the files and folders here:\n");
-        for name in &names {
-            text.push_str(name);
-            text.push('\n');
-        }
-        if count > names.len() {
-            text.push_str("and others\n");
         }
         if count > UNREAD_LINES_MAX {
             let file = self.place.file.escape_ascii();

@@ -541,3 +541,72 @@ fn a_plain_form_uploads_too() {
     assert_eq!(server.tree().text("root/form/one ü.txt"), "one ü.txt");
     assert_eq!(server.tree().names("root/form").len(), 3);
 }
+
+/// F4: what a README brings looks like text, and nothing sticks out of the smallest screen.
+#[test]
+fn the_page_fits_a_small_phone_and_leaves_a_readme_alone() {
+    if !have("chromium") {
+        return;
+    }
+    let tree = Tree::new();
+    for number in 0..60 {
+        tree.file(&format!("root/all/a rather long name of a file, number {number}.txt"), "x");
+    }
+    tree.file("root/all/inner/x.txt", "kept");
+    tree.link("root/all/way", "inner");
+    tree.file(
+        "root/all/README.md",
+        "| a | b | c |\n|---|---|---|\n| [one](one.png) | two | three |\n",
+    );
+    let server = serve(
+        tree,
+        "location ~ /\\. { return 404; }
+         location /all/ {
+             autoindex on; autoindex_search on; autoindex_archive zip; autoindex_exact_size off;
+             dav_methods PUT DELETE MKCOL MOVE; upload_delete_directories recursive;
+         }",
+    );
+    let mut browser = Browser::start();
+    for width in [320, 375] {
+        let phone =
+            json!({ "width": width, "height": 640, "deviceScaleFactor": 1, "mobile": true });
+        browser.call("Emulation.setDeviceMetricsOverride", &phone);
+        browser.open(&server.url("/all/"));
+        assert_eq!(browser.eval("document.scrollingElement.scrollWidth"), json!(width));
+        let right =
+            |of: &str| format!("document.querySelector('{of}').getBoundingClientRect().right");
+        let is_inside = format!("{} <= {}", right("#files"), right("#drop"));
+        assert_eq!(browser.eval(&is_inside), json!(true), "{width}");
+        assert_good(&mut browser);
+    }
+    // The field is wide enough for its words.
+    let fits = "(() => { const field = document.querySelector('#filter'), style = getComputedStyle(field); \
+                const brush = document.createElement('canvas').getContext('2d'); brush.font = style.font; \
+                const room = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight); \
+                return brush.measureText(field.placeholder).width <= room })()";
+    assert_eq!(browser.eval(fits), json!(true));
+    let cell = "getComputedStyle(document.querySelector('article td:nth-child(3)')).display";
+    assert_eq!(browser.eval(cell), json!("table-cell"));
+    let icon = "getComputedStyle(document.querySelector('article td a'), '::before').content";
+    assert_eq!(browser.eval(icon), json!("none"));
+
+    // The bar of what is selected stays in sight.
+    browser.eval("document.querySelector('#list tbody tr:nth-child(5) input').click()");
+    browser.eval("scrollTo(0, 900)");
+    browser.wait("document.querySelector('#picked').getBoundingClientRect().top === 0");
+    browser.eval("document.querySelector('#list tbody tr:nth-child(5) input').click()");
+
+    // A link goes alone, after one question.
+    browser.eval("document.querySelector('[aria-label=\"Delete way/\"]').click()");
+    browser.wait("document.querySelector('dialog p')?.textContent === 'Delete way/?'");
+    browser.eval("document.querySelector('dialog [value=Delete]').click()");
+    browser.wait(&format!("{SAID} === 'way/ deleted'"));
+    assert_eq!(server.tree().text("root/all/inner/x.txt"), "kept");
+
+    // A name that is refused is explained.
+    let files = Tree::new();
+    let hidden = files.file(".hidden", "x").display().to_string();
+    browser.eval("scrollTo(0, 0)");
+    browser.drop_files("#drop", &[hidden]);
+    browser.wait("/begin with a dot/.test(document.querySelector('#jobs').textContent)");
+}
