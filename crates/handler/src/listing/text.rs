@@ -58,26 +58,34 @@ pub(super) fn push_html(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// A name into XML as nginx writes it: the bytes as they are, but for those that mean something.
+/// A name into XML as nginx writes it: the bytes as they are, but for those that mean something. Bytes that are no UTF-8
+/// become replacement marks: one such name would make the whole document invalid.
 pub(super) fn push_xml(text: &[u8], out: &mut Vec<u8>) {
-    for &byte in text {
-        match byte {
-            b'&' => out.extend_from_slice(b"&amp;"),
-            b'<' => out.extend_from_slice(b"&lt;"),
-            b'>' => out.extend_from_slice(b"&gt;"),
-            b'"' => out.extend_from_slice(b"&quot;"),
-            byte => out.push(byte),
-        }
-    }
+    push_each(text, out, |byte, out| match byte {
+        b'&' => out.extend_from_slice(b"&amp;"),
+        b'<' => out.extend_from_slice(b"&lt;"),
+        b'>' => out.extend_from_slice(b"&gt;"),
+        b'"' => out.extend_from_slice(b"&quot;"),
+        byte => out.push(byte),
+    });
 }
 
-/// A name into JSON as nginx writes it. Control bytes never come: such names are not listed.
+/// A name into JSON as nginx writes it, and valid as in XML. Control bytes never come: such names are not listed.
 pub(super) fn push_json(text: &[u8], out: &mut Vec<u8>) {
-    for &byte in text {
+    push_each(text, out, |byte, out| {
         if matches!(byte, b'"' | b'\\') {
             out.push(b'\\');
         }
         out.push(byte);
+    });
+}
+
+fn push_each(text: &[u8], out: &mut Vec<u8>, push: impl Fn(u8, &mut Vec<u8>)) {
+    for chunk in text.utf8_chunks() {
+        chunk.valid().bytes().for_each(|byte| push(byte, out));
+        if !chunk.invalid().is_empty() {
+            out.extend_from_slice("\u{fffd}".as_bytes());
+        }
     }
 }
 
