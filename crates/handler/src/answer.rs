@@ -55,6 +55,16 @@ pub fn page(status: Status, product: &str, fields: &mut Fields) -> Reply {
     Reply::of(status, Piece::Shared(body))
 }
 
+/// The same with a sentence that says more than the status.
+pub fn page_about(status: Status, why: &str, product: &str, fields: &mut Fields) -> Reply {
+    fields.push("Content-Type", HTML);
+    fields.push("Content-Security-Policy", POLICY);
+    let style = ["</title><style>", PAGE_STYLE, PAGE_BODY].concat();
+    let line = status.line();
+    let parts = [PAGE_HEAD, line, &style, line, "</h1><p>", why, "</p><p>", product, PAGE_TAIL];
+    Reply::of(status, Piece::Shared(parts.concat().into_bytes().into()))
+}
+
 thread_local! {
     /// The pages that this thread has made: a status and a name always give the same page.
     static PAGES: RefCell<Vec<Page>> = const { RefCell::new(Vec::new()) };

@@ -461,6 +461,11 @@ impl Starting<'_> {
                 if status == Status::METHOD_NOT_ALLOWED {
                     allow_field(route, fields);
                 }
+                if self.request.connection.is_clear_by_mistake && status == Status::BAD_REQUEST {
+                    // nginx's words.
+                    let why = "The plain HTTP request was sent to an HTTPS port";
+                    return reply(answer::page_about(status, why, product, fields));
+                }
                 reply(answer::page(status, product, fields))
             }
             Action::Options => {

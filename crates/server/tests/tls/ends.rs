@@ -65,6 +65,8 @@ fn a_request_in_the_clear_is_told_so() {
         let mut said = String::new();
         client.read_to_string(&mut said).expect("an answer and the end");
         assert!(said.starts_with(expected), "{said}");
+        let told = said.contains("The plain HTTP request was sent to an HTTPS port");
+        assert_eq!(told, at == 0, "{said}");
         assert_eq!(said.contains("Location: https://a.test/x\r\n"), at == 1, "{said}");
     }
 }
