@@ -122,34 +122,58 @@ pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
     reports
 }
 
+/// The files of all logs that are named without variables.
+fn logs(config: &Config) -> Vec<&Path> {
+    let mut targets: Vec<&LogTarget> = config.main.error_logs.iter().map(|it| &it.target).collect();
+    let locations = config.blocks().flat_map(|block| &block.http.locations);
+    for settings in locations.map(|it| &it.settings) {
+        targets.extend(settings.error_logs.iter().map(|it| &it.target));
+        targets.extend(settings.access_logs.iter().filter_map(|it| match &it.target {
+            AccessTarget::Fixed(target) => Some(target),
+            AccessTarget::Variable(_) => None,
+        }));
+        if let Some(CgiStderr::To(target)) = settings.cgi.as_ref().map(|cgi| &cgi.stderr) {
+            targets.push(target);
+        }
+    }
+    let files = targets.into_iter().filter_map(|target| match target {
+        LogTarget::File(path) => Some(path.as_path()),
+        LogTarget::Stderr | LogTarget::Syslog(_) => None,
+    });
+    files.filter(|path| !sekisho_log::is_own_output(path)).collect()
+}
+
+/// The logs whose folders do not exist, with what is wrong: the server could not start.
+pub(crate) fn logs_without_folders(config: &Config) -> Vec<(PathBuf, String)> {
+    let mut missing: Vec<(PathBuf, String)> = Vec::new();
+    for path in logs(config) {
+        let Some(folder) = path.parent() else { continue };
+        let is_missing =
+            fs::metadata(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        if is_missing {
+            let (log, folder) = (path.display(), folder.display());
+            let text = format!(
+                "the log {log} cannot be opened: its folder does not exist; create it with `mkdir -p {folder}`"
+            );
+            missing.push((path.to_owned(), text));
+        }
+    }
+    missing.sort_unstable();
+    missing.dedup();
+    missing
+}
+
 /// All needed paths, as far as the configuration names them without variables.
 fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
     let served = paths::served(config).into_iter();
     let mut all: Wanted = served
         .map(|(path, is_changed)| (if is_changed { Need::Change } else { Need::Serve }, path))
         .collect();
-    let mut log = |target: &LogTarget| {
-        if let LogTarget::File(path) = target
-            && !sekisho_log::is_own_output(path)
-        {
-            // A missing one is made by the user that starts the server, and given to the server's user.
-            let is_there = fs::symlink_metadata(path).is_ok();
-            let path = path.parent().filter(|_| !is_there).unwrap_or(path);
-            all.insert((Need::Log, path.to_owned()));
-        }
-    };
-    config.main.error_logs.iter().for_each(|it| log(&it.target));
-    let locations = config.blocks().flat_map(|block| &block.http.locations);
-    for settings in locations.map(|it| &it.settings) {
-        settings.error_logs.iter().for_each(|it| log(&it.target));
-        for access_log in settings.access_logs.iter() {
-            if let AccessTarget::Fixed(target) = &access_log.target {
-                log(target);
-            }
-        }
-        if let Some(CgiStderr::To(target)) = settings.cgi.as_ref().map(|cgi| &cgi.stderr) {
-            log(target);
-        }
+    for path in logs(config) {
+        // A missing one is made by the user that starts the server, and given to the server's user.
+        let is_there = fs::symlink_metadata(path).is_ok();
+        let path = path.parent().filter(|_| !is_there).unwrap_or(path);
+        all.insert((Need::Log, path.to_owned()));
     }
     for cgi in config.http.locations.iter().filter_map(|it| it.settings.cgi.as_deref()) {
         all.extend(programs(cgi));

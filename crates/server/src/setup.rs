@@ -102,6 +102,7 @@ impl Plan {
             warnings.extend(writable_programs::warnings(config, &outcome));
             outcome.reports.extend(warnings);
         }
+        check_logs(&mut outcome);
         check_tls(&mut outcome);
         check_identities(&mut outcome);
         check_cluster(&mut outcome);
@@ -176,6 +177,14 @@ fn check_tls(outcome: &mut Outcome) {
         } else {
             outcome.refuse_for(&[problem.directive], &problem.path, message);
         }
+    }
+}
+
+/// Looks whether the folders of the logs are there.
+fn check_logs(outcome: &mut Outcome) {
+    let Some(config) = outcome.inspected() else { return };
+    for (path, message) in path_access::logs_without_folders(config) {
+        outcome.refuse_for(&["error_log", "access_log", "cgi_stderr"], &path, message);
     }
 }
 

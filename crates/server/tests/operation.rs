@@ -133,7 +133,10 @@ fn a_start_that_cannot_succeed_says_why_in_one_line() {
     tree.file("pid.conf", format!("pid nowhere/x.pid; {server}"));
     assert_refused(&sekisho(&["-c", &path("pid.conf")]), &["nowhere/x.pid"]);
     tree.file("log.conf", format!("error_log nowhere/x.log; {server}"));
-    assert_refused(&sekisho(&["-c", &path("log.conf")]), &["nowhere/x.log"]);
+    let refused = sekisho(&["-c", &path("log.conf")]);
+    assert_eq!(refused.code(), 1);
+    let place = "log.conf:1:11";
+    assert!(refused.stderr.contains(place) && refused.stderr.contains("mkdir -p"), "{refused:?}");
     tree.file("address.conf", "events {} http { server { listen 192.0.2.1:80; } }");
     assert_refused(&sekisho(&["-c", &path("address.conf")]), &["192.0.2.1:80", "no such address"]);
     assert!(!tree.path("nowhere").exists());
@@ -553,4 +556,25 @@ fn migrate_tells_what_becomes_of_an_nginx_configuration() {
         assert_eq!(done.code(), code, "{}", done.stdout);
         assert!(done.stdout.contains(awaited), "{}", done.stdout);
     }
+}
+
+/// O1: what the start would fail for is a fault of the machine that `-t` finds, as nginx's does.
+#[test]
+fn a_log_whose_folder_is_missing_is_reported_by_t() {
+    let tree = Tree::new();
+    let dir = tree.dir().display().to_string();
+    let text = format!(
+        "error_log {dir}/gone/error.log;\nevents {{}}\n\
+         http {{ access_log {dir}/away/access.log; server {{ listen 127.0.0.1:1; }} }}\n"
+    );
+    let path = tree.file("test.conf", text).display().to_string();
+    let tested = sekisho(&["-t", "-c", &path]);
+    assert_eq!(tested.code(), 1, "{}", tested.stderr);
+    for (folder, place) in [("gone", "test.conf:1:"), ("away", "test.conf:3:")] {
+        assert!(tested.stderr.contains(&format!("`mkdir -p {dir}/{folder}`")), "{}", tested.stderr);
+        assert!(tested.stderr.contains(place), "{}", tested.stderr);
+        tree.folder(folder);
+    }
+    let tested = sekisho(&["-t", "-c", &path]);
+    assert_eq!(tested.code(), 0, "{}", tested.stderr);
 }
