@@ -27,6 +27,12 @@ pub const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const WEEKDAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 
+/// The same as the form of RFC 850 has them.
+const LONG_WEEKDAYS: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+/// How long a date is behind the day of its week.
+const LONGEST_REST: usize = ", 06 Nov 1994 08:49:37 GMT".len();
+
 const DAY: i64 = 86_400;
 /// 0001-01-01 00:00:00 and 9999-12-31 23:59:59: four digits are all that the formats have.
 const FIRST: i64 = -62_135_596_800;
@@ -72,11 +78,30 @@ pub fn write(unix_secs: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(b" GMT");
 }
 
-/// The Unix seconds of an HTTP date in any of its three forms; `None` for anything else.
+/// The Unix seconds of an HTTP date in any of its three forms; `None` for anything else. As in nginx, the day of the
+/// week need not be the right one; `UTC` is another name of `GMT`.
 pub fn parse(value: &[u8]) -> Option<i64> {
-    let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
+    let text = std::str::from_utf8(value).ok()?;
+    exact(text).or_else(|| with_any_weekday(text))
+}
+
+fn exact(text: &str) -> Option<i64> {
+    let date = httpdate::parse_http_date(text).ok()?;
     let since = date.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     i64::try_from(since.as_secs()).ok()
+}
+
+/// Reads a date with each day of the week in place of its own: one of them is right.
+fn with_any_weekday(text: &str) -> Option<i64> {
+    let (weekday, rest) = text.split_at_checked(text.find([',', ' '])?)?;
+    let rest = rest.strip_suffix(" UTC").map_or(rest.into(), |rest| format!("{rest} GMT"));
+    let is_short = weekday.len() == 3;
+    let is_word = weekday.bytes().all(|byte| byte.is_ascii_alphabetic());
+    if !is_word || rest.len() > LONGEST_REST {
+        return None;
+    }
+    let names = if is_short { WEEKDAYS } else { LONG_WEEKDAYS };
+    names.iter().find_map(|name| exact(&format!("{name}{rest}")))
 }
 
 /// Writes a number below 100 with two digits.
@@ -141,13 +166,32 @@ mod tests {
     }
 
     #[test]
+    fn the_day_of_the_week_may_be_wrong_and_gmt_may_be_utc() {
+        for text in [
+            "Mon, 06 Nov 1994 08:49:37 GMT",
+            "Xyz, 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sat, 06 Nov 1994 08:49:37 UTC",
+            "Monday, 06-Nov-94 08:49:37 GMT",
+            "Mon Nov  6 08:49:37 1994",
+        ] {
+            assert_eq!(parse(text.as_bytes()), Some(784_111_777), "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_no_date_is_none() {
         for text in [
             "",
             "0",
             "yesterday",
             "Sun, 06 Nov 1994 08:49:37 PST",
+            "Mon, 06 Nov 1994 08:49:37 +0100",
             "Sun, 32 Nov 1994 08:49:37 GMT",
+            "Sun, 31 Feb 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 24:49:37 GMT",
+            "1, 06 Nov 1994 08:49:37 GMT",
+            ", 06 Nov 1994 08:49:37 GMT",
             "\u{e9}",
         ] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
