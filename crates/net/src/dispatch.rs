@@ -438,8 +438,12 @@ impl Starting<'_> {
                 let media_type = media_type.as_bytes();
                 let filters = settings.filters.as_deref();
                 let role = static_file::Role {
-                    // Conditions and ranges are those of the client's own request.
-                    fixed: route.status.or(route.is_subrequest.then_some(Status::OK)),
+                    // Conditions and ranges are those of the client's own request. They hold for a page that is
+                    // given as a 200 in place of an error, too.
+                    fixed: match route.status {
+                        None | Some(Status::OK) => route.is_subrequest.then_some(Status::OK),
+                        status => status,
+                    },
                     coding: route.coding,
                     if_range,
                     is_filtered: filters

@@ -31,7 +31,8 @@ pub(crate) fn open(
         PathBuf::from(OsString::from_vec(bytes))
     };
     let root = Template { parts: vec![Part::Variable(Variable::DocumentRoot)] };
-    if !value(&root).is_dir() {
+    // An `alias` may be a file.
+    if !value(&root).exists() {
         return None;
     }
     let path = value(path);

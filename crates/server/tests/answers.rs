@@ -123,6 +123,12 @@ fn error_pages_come_from_files_and_locations_with_the_code_they_are_told() {
     // An error page is not what was asked for: neither ranges nor conditionals apply to it.
     let part = client.request("GET", "/missing", "Range: bytes=0-1\r\nIf-None-Match: *\r\n");
     assert_eq!((part.status, part.text().as_str()), (404, "not here"));
+    // Given as a 200, it is a file as any other, as in nginx.
+    let whole = client.get("/ok/x");
+    assert_eq!((whole.status, whole.field("accept-ranges")), (200, Some("bytes")));
+    let part = client.request("GET", "/ok/x", "Range: bytes=0-1\r\n");
+    assert_eq!((part.status, part.text().as_str()), (206, "no"));
+    assert_eq!(client.request("GET", "/ok/x", "If-None-Match: *\r\n").status, 304);
     let head = client.request("HEAD", "/missing", "");
     assert_eq!((head.status, head.field("content-length")), (404, Some("8")));
     // An error of the parser has its page too.

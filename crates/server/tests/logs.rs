@@ -481,17 +481,20 @@ fn variables_in_a_path_choose_the_file() {
     let server = start(
         "log_format u $uri;",
         "location / { access_log {dir}/of_$arg_name.log u; }
+         location /alias { alias {root}/a.txt; access_log {dir}/of_$arg_name.log u; }
          location /elsewhere { root /nowhere/at/all; access_log {dir}/of_$arg_name.log u; }",
     );
     let mut client = server.connect();
     for target in ["/a.txt?name=one", "/a.txt?name=two", "/b?name=one", "/elsewhere?name=three"] {
         client.get(target);
     }
+    client.get("/alias?name=four");
     client.get("/a.txt?name=../../out");
     client.get("/a.txt?name=last");
     assert_eq!(lines(&server, "of_last.log", 1), ["/a.txt"]);
     assert_eq!(lines(&server, "of_one.log", 2), ["/a.txt", "/b"]);
     assert_eq!(lines(&server, "of_two.log", 1), ["/a.txt"]);
+    assert_eq!(lines(&server, "of_four.log", 1), ["/alias"]);
     // nginx's rule: no log where the root is not there.
     assert!(!server.tree().exists("of_three.log"));
 }
