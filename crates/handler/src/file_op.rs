@@ -47,7 +47,7 @@ pub use direct::memory_usage;
 pub(crate) use store::{
     PART_HEAD_BYTES_MAX, form_name, is_urlencoded, raw_name, stored_answer, way_back,
 };
-pub use sweep::leftovers;
+pub use sweep::{forget_finished, leftovers};
 pub(crate) use temp::random;
 
 /// What PROPFIND has in common, wherever files are kept.

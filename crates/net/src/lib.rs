@@ -60,7 +60,7 @@ pub use listen::Sockets;
 pub use panic_report::keep_panics_for_the_log;
 pub use protocol::ProtocolKind;
 pub use query::WorkerQuery;
-pub use sekisho_handler::file_op::leftovers;
+pub use sekisho_handler::file_op::{forget_finished, leftovers};
 pub use sekisho_handler::limits::Zones;
 pub use sekisho_handler::upstream::Groups;
 pub use site::Site;

@@ -37,6 +37,8 @@ pub(crate) fn run(mut serve: Serve) -> Result<ExitCode, Problem> {
     let server = Server::start(Plan::builtin(text, dir.clone()))?;
     tell(serve, &dir, &server, &https)?;
     let code = server.run();
+    // A folder that is shared for a while is left as it was found.
+    sekisho_net::forget_finished(&dir);
     drop(users);
     Ok(code)
 }

@@ -323,3 +323,22 @@ fn another_host_name_is_refused_with_the_option_that_allows_it() {
         process.tree().text("stderr").contains("start it with --host files.test")
     });
 }
+
+/// O1, F5: a folder that is shared for a while has no notes about uploads when that is over.
+#[test]
+fn a_finished_upload_leaves_no_note_behind_when_the_server_ends() {
+    let listen = own_address(18_095).to_string();
+    let (mut server, _) = serve(tree(), &["-l", &listen, "--upload"]);
+    let mut client = Client::connect(server.address());
+    let begun = "Tus-Resumable: 1.0.0\r\nUpload-Length: 3\r\nUpload-Metadata: filename bmV3\r\n";
+    let created = client.request("POST", "/sub/", begun);
+    assert_eq!(created.status, 201, "{created:?}");
+    let at = created.field("location").expect("a location").to_owned();
+    let part = "Tus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\nContent-Type: application/offset+octet-stream\r\n";
+    assert_eq!(client.request_with_body("PATCH", &at, part, "abc").status, 204);
+    assert_eq!(server.tree().names("root/sub").len(), 3, "a note for clients that ask again");
+    drop(client);
+    server.signal(Signal::INT);
+    assert_eq!(server.wait_exit(), Some(0));
+    assert_eq!(server.tree().names("root/sub"), ["b.txt", "new"]);
+}

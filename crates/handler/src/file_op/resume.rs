@@ -21,7 +21,7 @@ use super::intake::Sink;
 use super::land::{self, Rules};
 use super::note::{self, Note};
 use super::temp::{self, Temp};
-use super::{Answer, Call, Failure, FileOpStage, Outcome, Prepared, Programs, unfinished};
+use super::{Answer, Call, Failure, FileOpStage, Outcome, Prepared, Programs, sweep, unfinished};
 
 /// What the names of unfinished uploads begin with.
 pub(crate) const PREFIX: &str = ".sekisho-partial-";
@@ -215,7 +215,7 @@ impl Shelf {
             .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "open store", &path))?;
         let life = file_ops.resumable.unwrap_or_default();
         let seconds = call.request.wall.unix_secs;
-        super::sweep::visit(&spot.folder, Some(life), seconds);
+        sweep::visit(&spot.folder, Some(life), seconds);
         let (folder, id) = (Arc::clone(&spot.folder), id.to_owned());
         Ok(Self { folder, spot, path, id, rules: Rules::of(file_ops), life, seconds })
     }
@@ -457,6 +457,7 @@ impl Upload {
             // without one, a client that misses this answer begins anew.
             shelf.remove(&old);
         }
+        sweep::has_finished();
         unfinished::leave(&shelf.folder, &shelf.id);
         Ok(shelf.answered(answer, offset, true))
     }

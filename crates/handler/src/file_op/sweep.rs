@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ pub(super) fn visit(folder: &Arc<OwnedFd>, life: Option<Duration>, seconds: i64)
     }
     let folder = Arc::clone(folder);
     runtime.spawn_blocking(move || {
-        let mut sweep = Sweep { life, seconds, names_left: NAMES_MAX, removed: 0 };
+        let mut sweep =
+            Sweep { aim: Aim::Leftovers { life, seconds }, names_left: NAMES_MAX, removed: 0 };
         if let Ok(opened) = delete::open_to_read(&*folder, b".") {
             // What cannot be read now is looked at another time.
             let _ = sweep.folder(&opened, 0);
@@ -70,7 +72,8 @@ pub fn leftovers(config: &Config, seconds: i64) -> (usize, bool) {
             if !is_new {
                 continue;
             }
-            let mut sweep = Sweep { life, seconds, names_left: NAMES_MAX, removed: 0 };
+            let mut sweep =
+                Sweep { aim: Aim::Leftovers { life, seconds }, names_left: NAMES_MAX, removed: 0 };
             let path =
                 Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path));
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -81,6 +84,28 @@ pub fn leftovers(config: &Config, seconds: i64) -> (usize, bool) {
         }
     }
     found
+}
+
+/// Set once an upload of this process was finished in several requests: it has left a note.
+static HAS_FINISHED: AtomicBool = AtomicBool::new(false);
+
+/// Tells that there is a note about a finished upload.
+pub(super) fn has_finished() {
+    HAS_FINISHED.store(true, Ordering::Relaxed);
+}
+
+/// Removes the notes about finished uploads below a folder, if this process has made any: nobody will answer a client
+/// that asks once more.
+pub fn forget_finished(folder: &Path) {
+    if !HAS_FINISHED.load(Ordering::Relaxed) {
+        return;
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if let Ok(folder) = rustix::fs::open(folder, flags, Mode::empty()) {
+        let mut sweep = Sweep { aim: Aim::Finished, names_left: NAMES_MAX, removed: 0 };
+        // What cannot be read stays, and is found by the next server.
+        let _ = sweep.folder(&folder, DEPTH_MAX);
+    }
 }
 
 /// Where a location stores files, as far as that is known beforehand: path, depth, and how long unfinished
@@ -106,10 +131,18 @@ fn folders(settings: &Settings) -> impl Iterator<Item = (&[u8], usize, Option<Du
 /// A walk through folders.
 #[derive(Debug)]
 struct Sweep {
-    life: Option<Duration>,
-    seconds: i64,
+    aim: Aim,
     names_left: usize,
     removed: usize,
+}
+
+/// What is removed.
+#[derive(Clone, Copy, Debug)]
+enum Aim {
+    /// What dead servers have left, and what has expired at this time.
+    Leftovers { life: Option<Duration>, seconds: i64 },
+    /// Notes about finished uploads, however young.
+    Finished,
 }
 
 impl Sweep {
@@ -123,7 +156,9 @@ impl Sweep {
             let Some(left) = self.names_left.checked_sub(1) else { return Ok(()) };
             self.names_left = left;
             if name.starts_with(temp::PREFIX.as_bytes()) {
-                self.leftover(folder, name);
+                if matches!(self.aim, Aim::Leftovers { .. }) {
+                    self.leftover(folder, name);
+                }
             } else if name.starts_with(resume::PREFIX.as_bytes()) {
                 self.unfinished(folder, name);
             } else if depth > 0
@@ -155,18 +190,28 @@ impl Sweep {
 
     /// An unfinished upload, or a note about one, is removed when it has expired.
     fn unfinished(&mut self, folder: &OwnedFd, name: &[u8]) {
-        let Some(mut life) = self.life else { return };
-        if name.ends_with(resume::DONE.as_bytes()) {
+        let is_done = name.ends_with(resume::DONE.as_bytes());
+        let (mut life, seconds) = match self.aim {
+            Aim::Leftovers { life: Some(life), seconds } => (life, seconds),
+            Aim::Leftovers { life: None, .. } => return,
+            Aim::Finished => {
+                if is_done && resume::is_finished(folder, name) {
+                    self.leftover(folder, name);
+                }
+                return;
+            }
+        };
+        if is_done {
             life = life.min(resume::DONE_LIFE);
         }
         let Ok(Some(stat)) = beneath::look(folder, name) else { return };
-        let is_old = stat.st_mtime.saturating_add(life.as_secs() as i64) <= self.seconds;
+        let is_old = stat.st_mtime.saturating_add(life.as_secs() as i64) <= seconds;
         if !is_old || beneath::kind(&stat) != FileType::RegularFile {
             return;
         }
         if let Some(data) = name.strip_suffix(resume::NOTE.as_bytes())
             && let Ok(Some(data)) = beneath::look(folder, data)
-            && data.st_mtime.saturating_add(life.as_secs() as i64) > self.seconds
+            && data.st_mtime.saturating_add(life.as_secs() as i64) > seconds
         {
             // What it is about is younger.
             return;
