@@ -300,6 +300,8 @@ fn serve_https_orders_a_certificate_for_a_name() {
         "{}",
         process.tree().text("stderr")
     );
+    let said = process.tree().text("stdout");
+    assert!(said.contains(&format!(" on https://a.example.org:{port}/\n")), "{said}");
     let output = Command::new("curl")
         .args([
             "-sk",

@@ -605,8 +605,20 @@ fn the_page_fits_a_small_phone_and_leaves_a_readme_alone() {
 
     // A name that is refused is explained.
     let files = Tree::new();
-    let hidden = files.file(".hidden", "x").display().to_string();
     browser.eval("scrollTo(0, 0)");
-    browser.drop_files("#drop", &[hidden]);
-    browser.wait("/begin with a dot/.test(document.querySelector('#jobs').textContent)");
+    for (name, why) in [(".hidden", "begin with a dot"), ("two\nlines", "names with line ends")] {
+        let file = files.file(name, "x").display().to_string();
+        browser.drop_files("#drop", &[file]);
+        browser.wait(&format!("/{why}/.test(document.querySelector('#jobs').textContent)"));
+    }
+
+    // Where rows have no buttons, the page says so.
+    let many = server.tree().folder("root/all/many");
+    for number in 0..=5000 {
+        File::create(many.join(number.to_string())).expect("a file");
+    }
+    browser.open(&server.url("/all/many/"));
+    let count = browser.eval("document.querySelector('#count').textContent");
+    let is_told = |text: &str| text.starts_with("5001 files. In a list of more than 5,000 entries");
+    assert!(count.as_str().is_some_and(is_told), "{count}");
 }
