@@ -151,6 +151,7 @@ fn an_archive_names_what_it_lacks() {
     tree.file("root/pub/m-secret.txt", "secret");
     tree.file("root/pub/shut/x.txt", "secret");
     tree.link("root/pub/way", "../other");
+    tree.file("root/pub/two\nlines", "odd");
     tree.file("root/other/x.txt", "elsewhere");
     for (name, mode) in [("root/pub/m-secret.txt", 0o600), ("root/pub/shut", 0o700)] {
         fs::set_permissions(tree.path(name), fs::Permissions::from_mode(mode)).expect("shut");
@@ -168,6 +169,7 @@ fn an_archive_names_what_it_lacks() {
         assert!(list.contains("m-secret.txt\n") && list.contains("shut/\n"), "{list}");
         assert!(list.contains("could not read 2"), "{list}");
         assert!(list.contains("Links to folders") && list.contains("way/\n"), "{list}");
+        assert!(list.contains("control characters") && list.contains("two\\nlines"), "{list}");
         assert_eq!(fs::read_to_string(to.join("pub/a.txt")).expect("there"), "hello");
     }
     let log = server.tree().text("error.log");

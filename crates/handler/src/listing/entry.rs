@@ -26,6 +26,8 @@ const NAME_BYTES_MAX: usize = 64 << 20;
 const RUN_ENTRIES: usize = 2048;
 /// What one call takes from the kernel: about a thousand names.
 const READ_BYTES: usize = 32 << 10;
+/// How many names that cannot be asked for are remembered.
+const ODD_MAX: usize = 16;
 
 /// What is known about a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -178,6 +180,8 @@ pub(super) struct Reading {
     share: Option<Share>,
     /// The name of the file that is shown below the listing, the best so far.
     readme: Option<Vec<u8>>,
+    /// Names with control characters, which cannot be asked for; the first ones.
+    odd: Vec<Vec<u8>>,
     name_bytes: usize,
     count: usize,
     is_cut: bool,
@@ -190,6 +194,7 @@ impl Reading {
             order,
             buffer: Vec::with_capacity(READ_BYTES),
             run: Run::default(),
+            odd: Vec::new(),
             sorted: Vec::new(),
             sorted_bytes: 0,
             share: None,
@@ -270,6 +275,9 @@ impl Reading {
                     }
                 }
             }
+            if is_odd(name.to_bytes()) && self.odd.len() < ODD_MAX {
+                self.odd.push(name.to_bytes().to_vec());
+            }
             if raw.is_buffer_empty() {
                 break false;
             }
@@ -287,9 +295,9 @@ impl Reading {
 
     /// What has been read.
     pub(super) fn finish(self) -> Sorted {
-        let Self { folder, order, mut sorted, readme, is_cut, share, .. } = self;
+        let Self { folder, order, mut sorted, readme, odd, is_cut, share, .. } = self;
         sorted.retain(|run| !run.entries.is_empty());
-        Sorted { folder, order, runs: sorted, readme, is_cut, _share: share }
+        Sorted { folder, order, runs: sorted, readme, odd, is_cut, _share: share }
     }
 }
 
@@ -301,6 +309,7 @@ pub(super) struct Sorted {
     order: SortOrder,
     runs: Vec<Arc<Run>>,
     readme: Option<Vec<u8>>,
+    odd: Vec<Vec<u8>>,
     is_cut: bool,
     _share: Option<Share>,
 }
@@ -308,6 +317,11 @@ pub(super) struct Sorted {
 /// Whether a name is listed: hidden ones are not, nor those that no target can ask for (V20).
 pub(super) fn is_shown(name: &[u8]) -> bool {
     !name.starts_with(b".") && !name.iter().any(u8::is_ascii_control)
+}
+
+/// Whether a name would be listed if it could be asked for.
+fn is_odd(name: &[u8]) -> bool {
+    !name.starts_with(b".") && !is_shown(name)
 }
 
 /// An entry as it is shown: its name, whether it is a folder, and its facts.
@@ -364,6 +378,11 @@ impl Entries {
                 return Ok(Some(Shown { name: self.name(), is_folder, is_link, facts }));
             }
         }
+    }
+
+    /// Names in the folder that are not listed as they have control characters; some of them, if there are many.
+    pub(super) fn odd(&self) -> &[Vec<u8>] {
+        &self.sorted.odd
     }
 
     /// Whether the entry that came last is a symbolic link.

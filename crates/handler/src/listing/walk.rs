@@ -83,6 +83,8 @@ struct Unread {
     /// Links to folders, which are not followed.
     links: Vec<String>,
     link_count: usize,
+    /// Names with control characters.
+    odd: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -171,7 +173,10 @@ impl Walk {
         let Shown { name, is_folder, facts, .. } = match entries.next() {
             Ok(Some(entry)) => entry,
             Ok(None) if is_cut => return Step::Failed(TOO_MANY),
-            Ok(None) => return Step::Worked,
+            Ok(None) => {
+                self.pass_by_odd(&entries);
+                return Step::Worked;
+            }
             Err(_) => return Step::Failed("the status of a file cannot be read"),
         };
         let mut below = [&self.folder, name].concat();
@@ -264,6 +269,18 @@ impl Walk {
         self.unread.names.push(below.escape_ascii().to_string());
     }
 
+    /// Notes names that the listing cannot show.
+    fn pass_by_odd(&mut self, entries: &Entries) {
+        let Purpose::Archive { wanted, .. } = &self.purpose else { return };
+        let is_selection = self.folder.is_empty() && !wanted.is_empty();
+        for name in entries.odd().iter().filter(|_| !is_selection) {
+            let below = [&self.folder, &**name].concat();
+            if self.place.is_ours(&below) && self.unread.odd.len() < UNREAD_NAMES_MAX {
+                self.unread.odd.push(below.escape_ascii().to_string());
+            }
+        }
+    }
+
     /// Notes a link to a folder, which the listing shows and the archive does not follow.
     fn pass_by(&mut self, below: &[u8]) {
         if matches!(self.purpose, Purpose::Archive { .. }) {
@@ -276,11 +293,16 @@ impl Walk {
 
     /// The list of what the archive lacks, to be put into it under this name; once.
     pub(super) fn take_unread(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
-        let Unread { names, count, links, link_count } = std::mem::take(&mut self.unread);
+        let Unread { names, count, links, link_count, odd } = std::mem::take(&mut self.unread);
         let mut text = String::new();
         for (what, names, count) in [
             ("The server could not read COUNT of the files and folders here:\n", &names, count),
             ("Links to folders are not followed; COUNT are left out:\n", &links, link_count),
+            (
+                "Names with control characters cannot be requested; these are left out:\n",
+                &odd,
+                odd.len(),
+            ),
         ] {
             if count == 0 {
                 continue;
