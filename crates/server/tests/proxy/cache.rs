@@ -14,6 +14,7 @@ use crate::common::{BINARY, LONG, http, pattern};
 pub(crate) fn cached(path: &str, body: &str) -> Server {
     let text = format!(
         "proxy_cache_path {{dir}}/cache levels=1:2 keys_zone=one:1m {path};
+         keepalive_requests 1000000; # `until` asks every 2 ms
          server {{ listen 127.0.0.1:{{port}}; proxy_cache one; add_header X-Cache $upstream_cache_status always;
          {body} }}"
     );
