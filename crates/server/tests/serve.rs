@@ -222,7 +222,9 @@ fn webdav_needs_no_configuration() {
 /// O1: a folder that is mistyped is not taken for a public name.
 #[test]
 fn a_name_for_https_needs_a_folder_beside_it() {
-    let refused = run(BINARY, &["serve", "--https", "my.photos"], LONG);
+    // If it were taken for one, nobody else should notice.
+    let near = ["-l", "127.0.0.1:0", "--acme-directory", "https://127.0.0.1:1/"];
+    let refused = run(BINARY, &[&["serve", "--https", "my.photos"][..], &near].concat(), LONG);
     assert_eq!(refused.code(), 1);
     let told = "there is no such folder";
     assert!(refused.stderr.contains(told), "{}", refused.stderr);
