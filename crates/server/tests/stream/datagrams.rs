@@ -123,10 +123,10 @@ fn the_number_of_datagrams_says_when_a_session_ends() {
 #[test]
 fn a_server_without_a_socket_is_left() {
     let (backend, port) = (answering(1), free_port());
-    // Nobody listens there.
-    let gone = free_port();
+    // At this address nobody listens, whatever ports other tests are given.
+    let gone = "127.213.7.9:9";
     let server = serve(&format!(
-        "upstream two {{ server 127.0.0.1:{gone} fail_timeout=1h; server {backend}; }}
+        "upstream two {{ server {gone} fail_timeout=1h; server {backend}; }}
          server {{ listen 127.0.0.1:{{port}}; return x; }}
          server {{ listen 127.0.0.1:{port} udp; proxy_pass two; proxy_responses 1; proxy_timeout 1h; }}"
     ));
