@@ -7,8 +7,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sekisho_config::lex::Lexer;
 use sekisho_config::parse::{Node, Tree, Word, parse_bytes};
+
 use sekisho_config::report::{ERRORS_MAX, Span};
-use sekisho_config::{Memory, Options, directive, load};
+use sekisho_config::{Memory, Options, Pattern, directive, load};
 
 fn loaded(text: impl Into<Vec<u8>>) -> sekisho_config::Outcome {
     load(Path::new("/c"), &Options::new("/p"), &Memory::of("/c", text))
@@ -78,6 +79,59 @@ fn bare(nodes: Vec<Node>) -> Vec<Node> {
         .collect()
 }
 
+/// Parts of expressions, so that random ones get beyond the first character.
+fn expression() -> impl Strategy<Value = String> {
+    let parts = [
+        "[",
+        "]",
+        "[^",
+        "[:alpha:]",
+        "&&",
+        "--",
+        "~~",
+        "-",
+        "^",
+        "$",
+        "(",
+        ")",
+        "(?:",
+        "(?=",
+        "(?<n>",
+        "(?P=n)",
+        "(?x)",
+        "(?>",
+        "|",
+        "*",
+        "+",
+        "++",
+        "?",
+        "{",
+        "{2}",
+        "{1,3}",
+        "}",
+        ".",
+        "\\",
+        "\\Q",
+        "\\E",
+        "\\d",
+        "\\b",
+        "\\g1",
+        "\\g{n}",
+        "\\cA",
+        "\\o{101}",
+        "\\x{e9}",
+        "\\1",
+        "#",
+        " ",
+        "a",
+        "z",
+        "é",
+        "/",
+    ];
+    proptest::collection::vec(proptest::sample::select(parts.to_vec()), 0..14)
+        .prop_map(|parts| parts.concat())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -95,6 +149,14 @@ proptest! {
         let outcome = loaded(text);
         render_all(&outcome);
         prop_assert_eq!(outcome.has_errors(), outcome.reports.iter().any(sekisho_config::Report::is_error));
+    }
+
+    /// N1: what PCRE may read is compiled, or refused with a reason.
+    #[test]
+    fn no_expression_panics_the_reader(text in expression(), ignores_case in any::<bool>()) {
+        if let Err(refused) = Pattern::new(&text, ignores_case) {
+            prop_assert!(!refused.reason.is_empty(), "{}", text);
+        }
     }
 
     #[test]
