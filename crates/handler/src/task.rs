@@ -56,7 +56,7 @@ pub struct Outbox {
     /// The charset to give the body in, in place of `charset` (`X-Accel-Charset`).
     pub charset: Option<Vec<u8>>,
     /// Set with a head: the answer is one that a cache has or gets. Its server has seen no conditions, so those of
-    /// the client are judged by whoever sends it.
+    /// the client are judged where it is sent.
     pub is_kept: bool,
     /// Body bytes. Emptied by the connection after each progress.
     pub body: Vec<u8>,

@@ -88,7 +88,7 @@ fn named(name: &Path, path: &OsStr) -> Option<PathBuf> {
     std::path::absolute(found).ok()
 }
 
-/// Whether this file is the program that runs: whoever starts a program may give it any name.
+/// Whether this file is the program that runs: a program may be started by any name.
 fn is_this(file: &Path) -> bool {
     identity(file).is_some_and(|file| Some(file) == identity(Path::new("/proc/self/exe")))
 }
