@@ -37,7 +37,10 @@ pub struct Cache {
     is_cold: AtomicBool,
     /// The requests that wait for an entry that another request fetches.
     waiting: Mutex<HashMap<Key, Vec<Waker>>>,
+    /// Held while an entry gets its name, so that no purge comes between.
     purges: Mutex<Purges>,
+    /// Their serial by itself: a request does not wait for the disk.
+    purge_serial: Mutex<PurgeSerial>,
 }
 
 impl Cache {
@@ -99,6 +102,7 @@ impl Cache {
             is_cold: AtomicBool::new(true),
             waiting: Mutex::default(),
             purges: Mutex::default(),
+            purge_serial: Mutex::default(),
         }
     }
 
@@ -197,7 +201,14 @@ impl Cache {
 
     /// What an answer is asked for with that may be kept.
     pub(super) fn purge_serial(&self) -> PurgeSerial {
-        self.purges().serial()
+        *self.purge_serial.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_purge(&self, key: Option<&[u8]>) {
+        let mut purges = self.purges();
+        purges.note(key);
+        let mut serial = self.purge_serial.lock().unwrap_or_else(PoisonError::into_inner);
+        *serial = purges.serial();
     }
 
     /// Gives an entry its name, unless its key was purged since it was asked for. Whether it was.
@@ -229,7 +240,7 @@ impl Cache {
             self.maintain(now)?;
         }
         // First: what gets its name from here on knows of it, and what has its name is found below.
-        self.purges().note(key);
+        self.note_purge(key);
         let mut purged = 0;
         for slot in self.index.entries() {
             // What cannot be read is of no use to anybody.
