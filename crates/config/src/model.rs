@@ -125,8 +125,10 @@ pub struct Main {
     pub connections_max: Option<usize>,
     /// `connections_per_address` of `events`.
     pub connections_per_address: Option<usize>,
-    /// `worker_shutdown_timeout`
+    /// `worker_shutdown_timeout`: how long a graceful stop may take.
     pub worker_shutdown_timeout: Option<Duration>,
+    /// The same directive for sessions of a former configuration or binary: they have no limit unless it is set.
+    pub former_sessions_timeout: Option<Duration>,
     /// `sandbox` and its companions.
     pub privilege: Privilege,
     /// The `endpoint` block.

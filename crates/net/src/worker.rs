@@ -449,7 +449,7 @@ impl Worker {
             let place =
                 |listener: &Listener| listener.address == open_listener.listener_context.address;
             if !listeners.iter().any(place) {
-                self.close_listener(open_listener, site.config().main.worker_shutdown_timeout);
+                self.close_listener(open_listener, site.config().main.former_sessions_timeout);
                 continue;
             }
             // A socket that another worker accepts from now on; it stays open.

@@ -49,6 +49,8 @@ impl Signals {
             signal(kind)
                 .map_err(|error| Problem::new(format_args!("cannot handle signals: {error}")))
         };
+        // A write beyond a limit on the size of files is an error of that write, not the end of the process (O5).
+        drop(take(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         Ok(Self {
             quit: take(SignalKind::quit())?,
             terminate: take(SignalKind::terminate())?,
@@ -575,9 +577,10 @@ impl Server {
         for _ in 0..change.new_count() {
             self.drain.after(Fact::Began, now);
         }
-        let grace = self.site.config().main.worker_shutdown_timeout;
-        self.drain.set_grace(grace);
-        self.workers.serve(&self.site, change, grace.map(|grace| now + grace));
+        let main = &self.site.config().main;
+        self.drain.set_grace(main.worker_shutdown_timeout);
+        let force_at = main.former_sessions_timeout.map(|timeout| now + timeout);
+        self.workers.serve(&self.site, change, force_at);
     }
 
     /// One line about the server's state.

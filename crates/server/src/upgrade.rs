@@ -223,6 +223,7 @@ impl Server {
         self.is_replaced = true;
         self.log(Level::Notice, &format!("upgrade: process {by} serves now"));
         service_manager::tell(State::Replaced { by }, format_args!("process {by} has taken over"));
+        self.drain.set_grace(self.site.config().main.former_sessions_timeout);
         self.tell_drain(Fact::Asked(Manner::Graceful))
     }
 

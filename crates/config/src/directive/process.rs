@@ -72,8 +72,14 @@ pub(super) const ROWS: &[Row] = &[
         MAIN,
         "time|off",
         "10s",
-        "How long a graceful shutdown may take before it becomes forceful",
-        |_, d, s| set(&mut s.main.worker_shutdown_timeout, d.deadline(0)),
+        "How long a graceful shutdown may take before it becomes forceful. Where it is set, also how long sessions of \
+         a former configuration may stay after a reload; else they stay until they end",
+        |_, d, s| {
+            let timeout = d.deadline(0)?;
+            s.main.worker_shutdown_timeout = timeout;
+            s.main.former_sessions_timeout = timeout.filter(|_| !d.is_default);
+            Ok(())
+        },
     ),
     block("events", MAIN, "", Context::Events, "Settings of connection handling").once(),
     active(

@@ -106,6 +106,7 @@ pub fn blank_main() -> Main {
         connections_max: None,
         connections_per_address: None,
         worker_shutdown_timeout: None,
+        former_sessions_timeout: None,
         privilege: Privilege::default(),
         endpoint: Endpoint::default(),
         cluster: None,

@@ -207,6 +207,7 @@ fn main_settings() -> Main {
         connections_max: None,
         connections_per_address: None,
         worker_shutdown_timeout: None,
+        former_sessions_timeout: None,
         endpoint: sekisho_config::Endpoint::default(),
         cluster: None,
         privilege: sekisho_config::Privilege::default(),

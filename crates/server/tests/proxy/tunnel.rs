@@ -2,24 +2,34 @@
 
 use std::time::Duration;
 
-use sekisho_testkit::{Tree, eventually};
+use sekisho_testkit::{Client, Server, Signal, Stopwatch, Tree, eventually, pause};
 
 use crate::backend::Backend;
-use crate::common::{LONG, serve};
+use crate::common::{LONG, serve, site};
 
 const ASK: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                    Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
 /// nginx's recipe.
-fn recipe(backend: &Backend, more: &str) -> sekisho_testkit::Server {
-    serve(
-        Tree::new(),
-        &format!(
-            "location / {{ proxy_pass http://{}; proxy_http_version 1.1;
-               proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection \"upgrade\"; {more} }}",
-            backend.address()
-        ),
+fn location(backend: &Backend, more: &str) -> String {
+    format!(
+        "location / {{ proxy_pass http://{}; proxy_http_version 1.1;
+           proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection \"upgrade\"; {more} }}",
+        backend.address()
     )
+}
+
+fn recipe(backend: &Backend, more: &str) -> Server {
+    serve(Tree::new(), &location(backend, more))
+}
+
+/// A client that has upgraded its connection.
+fn open(server: &Server) -> Client {
+    let mut client = server.connect();
+    client.send(ASK);
+    assert_eq!(client.read_head_response().status, 101);
+    assert_eq!(client.read_bytes(5), b"hello");
+    client
 }
 
 fn echo() -> Backend {
@@ -107,4 +117,35 @@ fn a_client_that_goes_ends_the_tunnel() {
     eventually("the end", LONG, || server.fds() <= before + 1);
     let response = server.connect().get("/plain");
     assert_eq!((response.status, response.text().as_str()), (400, "no upgrade"));
+}
+
+#[test]
+fn a_tunnel_outlives_a_reload_that_replaces_the_workers() {
+    // O3: longer than the time that a stop has by default (10 s), with other places for the sandbox each time.
+    const LIFE: Duration = Duration::from_millis(11_500);
+    let backend = echo();
+    let server = recipe(&backend, "");
+    let mut tunnels: Vec<_> = (0..3).map(|_| open(&server)).collect();
+    let watch = Stopwatch::start();
+    for turn in 0..3 {
+        let folder = server.tree().folder(&format!("folder{turn}"));
+        let more = format!(
+            "location /{turn}/ {{ root {}; }} location /p{turn} {{ proxy_pass http://127.0.0.1:{}; }}",
+            folder.display(),
+            1000 + turn
+        );
+        server.rewrite_config(&site(&format!("{}\n{more}", location(&backend, ""))));
+        server.signal(Signal::HUP);
+        eventually("the reload", LONG, || {
+            server.log("error.log").matches("reloaded").count() > turn
+        });
+        tunnels.push(open(&server));
+    }
+    while watch.elapsed() < LIFE {
+        for tunnel in &mut tunnels {
+            tunnel.send("ping");
+            assert_eq!(tunnel.read_bytes(4), b"ping");
+        }
+        pause(Duration::from_millis(100));
+    }
 }
