@@ -236,6 +236,14 @@ impl Server {
         prlimit(Some(self.pid()), Resource::Nofile, limit).expect("a child of ours can be limited");
     }
 
+    /// From here on the running server can write no file beyond this many bytes, as on a full disk: a write across
+    /// the limit is short, one behind it fails. `None` removes the limit.
+    #[track_caller]
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(Some(self.pid()), Resource::Fsize, limit).expect("a child of ours can be limited");
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }

@@ -656,8 +656,16 @@ impl UpstreamTask {
         }
     }
 
+    /// The spool goes on in memory alone; the operator must know why.
+    fn report_spool(&mut self) {
+        if let Some(error) = self.spool.take_write_error() {
+            let what = format_args!("cannot write a response to a temporary file: {error}");
+            self.parts.context.report(Level::Crit, what);
+        }
+    }
+
     fn spool_failed(&mut self, error: &io::Error, now: Moment) {
-        self.parts.context.report(Level::Crit, format_args!("cannot buffer an answer: {error}"));
+        self.parts.context.report(Level::Crit, format_args!("cannot buffer a response: {error}"));
         self.spool = Spool::default();
         self.parts.machine.abandoned(&self.parts.group.balancer, now);
         self.end(Ending::Break);

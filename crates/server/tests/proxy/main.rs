@@ -14,6 +14,7 @@ mod cache_parts;
 mod cache_upkeep;
 mod dying;
 mod failures;
+mod full_disk;
 mod gateway_cache;
 mod gateways;
 mod grpc;

@@ -93,7 +93,9 @@ impl Task for UpstreamTask {
             return Poll::Pending;
         }
         if !self.spool.is_empty() {
-            match self.spool.poll_take(cx, &mut out.body) {
+            let taken = self.spool.poll_take(cx, &mut out.body);
+            self.report_spool();
+            match taken {
                 Poll::Pending => return Poll::Pending,
                 // What waits comes before what is read now.
                 Poll::Ready(Ok(())) if !self.spool.is_empty() => {
@@ -194,7 +196,9 @@ impl Task for UpstreamTask {
         let forward = &self.parts.pass.forward;
         let room = Room { memory: forward.buffers_bytes, file: forward.temp_file_bytes_max };
         while matches!(self.parts.stage, Stage::Exchanging(..)) && self.head.is_none() {
-            if !self.spool.has_room(cx, room) {
+            let has_room = self.spool.has_room(cx, room);
+            self.report_spool();
+            if !has_room {
                 return self.hold_engine(true, now);
             }
             self.hold_engine(false, now);
