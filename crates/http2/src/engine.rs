@@ -211,6 +211,11 @@ impl Http2 {
         }
     }
 
+    /// Whether output waits for the transport, and its deadline runs.
+    pub const fn has_unsent(&self) -> bool {
+        self.send_at.is_some()
+    }
+
     /// The policy of the server or location that was chosen for a stream (T8).
     pub fn set_policy(&mut self, id: StreamId, policy: &Arc<Policy>) {
         let is_same = Arc::ptr_eq(&self.policy, policy);

@@ -36,6 +36,12 @@ const DRAIN_QUIET: Duration = Duration::from_millis(100);
 const HANDSHAKE_QUIET: Duration = Duration::from_secs(1);
 /// How long an answer may take to leave when the end is forced.
 const FORCE_PATIENCE: Duration = Duration::from_secs(1);
+/// The interval at which the acknowledgements of a client are looked at while it takes nothing: `send_timeout` counts
+/// from the last one, and the kernel does not report when it came (T4).
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// With many such clients the interval grows by this for each of them, so that the looks take at most about 5 % of a
+/// core.
+const LOOK_INTERVAL_EACH: Duration = Duration::from_micros(80);
 
 /// A client's connection.
 #[derive(Debug)]
@@ -46,8 +52,9 @@ pub(crate) struct Connection<T = Stream> {
     /// How many bytes have come, and how many have left.
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// How many of those the client had acknowledged when the send deadline expired last.
+    /// How many of those the client had acknowledged when that was last looked at, and when.
     acknowledged: u64,
+    looked: Moment,
     /// When bytes last moved.
     pub(crate) active: Moment,
     /// How much of files the client has been sent.
@@ -75,6 +82,8 @@ pub(crate) struct Flags {
     pub(crate) is_corked: bool,
     /// Small segments wait (`tcp_nodelay off`).
     pub(crate) is_delayed: bool,
+    /// The transport takes nothing, and the client's acknowledgements are looked at.
+    is_stalled: bool,
 }
 
 /// The owner of a deadline: the part that acts when it expires.
@@ -143,6 +152,7 @@ impl<T: Transport> Connection<T> {
             received: 0,
             sent: 0,
             acknowledged: 0,
+            looked: Moment::ZERO,
             active: now,
             file_sent: 0,
             flags: Flags { is_one_too_many, awaits_proxy_header, is_undecided, ..Flags::default() },
@@ -220,9 +230,7 @@ impl<T: Transport> Connection<T> {
             }
             Owner::Protocol => {
                 // Bytes that wait in the kernel may have been acknowledged all the same (T4).
-                if kind == DeadlineKind::Send && self.has_acknowledged() {
-                    self.link.protocol.acknowledged(now);
-                    self.link.tell(RequestId(0), || observe::Fact::Acknowledged, now);
+                if kind == DeadlineKind::Send && self.note_acknowledged(now) {
                     return true;
                 }
                 self.link.worker.shared.counters.expire(kind);
@@ -254,12 +262,39 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Whether the client has acknowledged bytes since this was asked last.
-    fn has_acknowledged(&mut self) -> bool {
+    /// Looks whether the client has acknowledged bytes since the last look. If so, its send deadline starts anew.
+    fn note_acknowledged(&mut self, now: Moment) -> bool {
         let Some(left) = self.transport.unacknowledged() else { return false };
+        self.looked = now;
         let acknowledged = self.sent_bytes().saturating_sub(left);
         let before = std::mem::replace(&mut self.acknowledged, acknowledged);
-        acknowledged > before
+        if acknowledged <= before {
+            return false;
+        }
+        self.link.protocol.acknowledged(now);
+        self.link.tell(RequestId(0), || observe::Fact::Acknowledged, now);
+        true
+    }
+
+    /// While the transport takes nothing, looks at the acknowledgements from time to time. When the next look is due.
+    fn watch_acknowledgements(&mut self, now: Moment) -> Option<Moment> {
+        let is_stalled = self.transport.is_full() && self.link.protocol.has_unsent();
+        let was_stalled = std::mem::replace(&mut self.flags.is_stalled, is_stalled);
+        let stalled = &self.link.worker.stalled;
+        match (was_stalled, is_stalled) {
+            (false, true) => stalled.set(stalled.get() + 1),
+            (true, false) => stalled.set(stalled.get() - 1),
+            _ => {}
+        }
+        if !is_stalled {
+            return None;
+        }
+        let interval = LOOK_INTERVAL.max(LOOK_INTERVAL_EACH * stalled.get());
+        if !was_stalled || (self.looked + interval).is_due(now) {
+            self.looked = now;
+            self.note_acknowledged(now);
+        }
+        Some(self.looked + interval)
     }
 
     /// Logs that a client is cut off in the middle of an answer: nothing else would show it.
@@ -371,6 +406,7 @@ impl<T: Transport> Connection<T> {
             self.link.worker.give_back_buffers(buffers);
             self.link.protocol.shrink();
         }
+        let look = self.watch_acknowledgements(now);
         let mut next = self.next_deadline(shutdown);
         if let Some((deadline, Owner::Drain)) = next
             && deadline.at.is_due(now)
@@ -393,7 +429,7 @@ impl<T: Transport> Connection<T> {
         let mut sessions = worker.sessions.borrow_mut();
         self.note_moved(sessions.slot_mut(self.link.key));
         let deadline = next.map(|(deadline, _)| deadline);
-        let is_first = sessions.arm(self.link.key, deadline, self.transport.is_full());
+        let is_first = sessions.arm(self.link.key, deadline, look, self.transport.is_full());
         drop(sessions);
         if is_first {
             worker.wake_timer();
@@ -615,6 +651,9 @@ impl<T> Drop for Connection<T> {
         }
         if let Some(buffers) = self.link.buffers.take() {
             worker.give_back_buffers(buffers);
+        }
+        if self.flags.is_stalled {
+            worker.stalled.set(worker.stalled.get() - 1);
         }
         worker.shared.counters.activities.leave(self.link.activity);
         worker.sessions.borrow_mut().leave(self.link.key);

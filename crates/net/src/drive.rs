@@ -180,9 +180,11 @@ impl<T: Transport> Connection<T> {
             self.link.tell(RequestId(0), || Fact::Offered(offered), now);
             let Some(buffers) = &mut self.link.buffers else { return happened };
             let input = &buffers.input[buffers.taken..buffers.filled];
+            let framed = buffers.scratch.out.len();
             let step = self.link.protocol.receive(input, &mut buffers.scratch, now);
             if step.is_rest() {
-                return happened;
+                // Frames that the engine made by itself, as at a deadline, leave in this turn (T4).
+                return happened || buffers.scratch.out.len() > framed;
             }
             happened = true;
             let offered = buffers.taken;

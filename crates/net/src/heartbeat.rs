@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_never_sleeps_answers_and_one_that_has_ended_is_not_awake() {
-        // O10, X19
+        // O14, X19
         let alarm = Arc::new(WakeAlarm::default());
         let threads = WatchedThreads::default();
         let thread = threads.add("busy", &alarm);

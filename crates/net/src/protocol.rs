@@ -215,6 +215,15 @@ impl Protocol {
         }
     }
 
+    /// Whether output waits that the client must take in time: its send deadline runs.
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            Self::Http1(engine) => engine.has_unsent(),
+            Self::Http2(connection) => connection.engine.has_unsent(),
+            Self::Internal(_) => false,
+        }
+    }
+
     /// Output waits because we hold it back ourselves: no deadline of the client's runs for it.
     pub(crate) fn pause_output(&mut self) {
         match self {

@@ -124,6 +124,8 @@ pub struct SessionSlot {
     ready: Ready,
     /// It waits until it can send.
     waits_to_send: bool,
+    /// It wants a turn at its entry in the queue, though its deadline may be later.
+    turns_early: bool,
     /// It is its turn.
     is_due: bool,
     /// What it speaks, once that is known.
@@ -154,6 +156,7 @@ impl SessionSlot {
             shutdown,
             ready: Ready::NOTHING,
             waits_to_send: false,
+            turns_early: false,
             is_due: false,
             protocol: None,
         }
@@ -353,13 +356,20 @@ impl Sessions {
         self.slots.is_empty()
     }
 
-    /// Notes what a session waits for; `true` when the queue has a new first entry, so that the timer must
-    /// be set anew.
-    pub fn arm(&mut self, key: Key, deadline: Option<Deadline>, waits_to_send: bool) -> bool {
+    /// Notes what a session waits for, and when it wants a turn before its deadline; `true` when the queue has a new
+    /// first entry, so that the timer must be set anew.
+    pub fn arm(
+        &mut self,
+        key: Key,
+        deadline: Option<Deadline>,
+        turn_at: Option<Moment>,
+        waits_to_send: bool,
+    ) -> bool {
         let slot = &mut self.slots[key.index()];
         slot.waits_to_send = waits_to_send;
-        slot.deadline = deadline;
-        let Some(Deadline { at, .. }) = deadline else { return false };
+        (slot.deadline, slot.turns_early) = (deadline, turn_at.is_some());
+        let at = deadline.map(|deadline| deadline.at).into_iter().chain(turn_at).min();
+        let Some(at) = at else { return false };
         if slot.queued.is_some_and(|queued| queued <= at) {
             return false;
         }
@@ -514,6 +524,7 @@ impl Sessions {
             }
             slot.queued = None;
             match slot.deadline {
+                _ if slot.turns_early => self.due.add(index, slot),
                 Some(deadline) if deadline.at.is_due(now) => self.due.add(index, slot),
                 Some(Deadline { at, .. }) => {
                     slot.queued = Some(at);
@@ -556,14 +567,29 @@ mod tests {
         // T1, T2
         let mut sessions = Sessions::default();
         let key = sessions.enter(slot(1));
-        assert!(sessions.arm(key, Some(by(10)), false));
-        assert!(!sessions.arm(key, Some(by(30)), false), "later: nothing to set");
+        assert!(sessions.arm(key, Some(by(10)), None, false));
+        assert!(!sessions.arm(key, Some(by(30)), None, false), "later: nothing to set");
         assert_eq!(sessions.wake_due(at(10)), Some(at(30)), "put back, not woken");
         assert_eq!(due(&mut sessions), []);
-        assert!(sessions.arm(key, Some(by(20)), false), "earlier: a new first entry");
+        assert!(sessions.arm(key, Some(by(20)), None, false), "earlier: a new first entry");
         assert_eq!(sessions.wake_due(at(20)), Some(at(30)));
         assert_eq!(due(&mut sessions), [key]);
         assert_eq!(sessions.wake_due(at(30)), None, "the stale entry is passed over");
+        assert_eq!(due(&mut sessions), []);
+    }
+
+    #[test]
+    fn a_session_has_a_turn_before_its_deadline_where_it_wants_one() {
+        // T4
+        let mut sessions = Sessions::default();
+        let key = sessions.enter(slot(0));
+        assert!(sessions.arm(key, Some(by(100)), Some(at(25)), true));
+        assert_eq!(sessions.slot(key).deadline(), Some(by(100)), "the view has the deadline");
+        assert_eq!(sessions.wake_due(at(24)), Some(at(25)));
+        assert_eq!(sessions.wake_due(at(25)), None);
+        assert_eq!(due(&mut sessions), [key]);
+        sessions.arm(key, Some(by(100)), None, true);
+        assert_eq!(sessions.wake_due(at(50)), Some(at(100)));
         assert_eq!(due(&mut sessions), []);
     }
 
@@ -572,10 +598,10 @@ mod tests {
         // T1, O5
         let mut sessions = Sessions::default();
         let stays = sessions.enter(slot(0));
-        sessions.arm(stays, Some(by(90_000)), false);
+        sessions.arm(stays, Some(by(90_000)), None, false);
         for id in 1..100_000 {
             let key = sessions.enter(slot(id));
-            sessions.arm(key, Some(by(60_000 + id)), false);
+            sessions.arm(key, Some(by(60_000 + id)), None, false);
             assert!(sessions.queue.len() <= QUEUE_SPARE + 10, "{}", sessions.queue.len());
             sessions.leave(key);
         }
@@ -590,8 +616,8 @@ mod tests {
         // T2
         let mut sessions = Sessions::default();
         let key = sessions.enter(slot(1));
-        sessions.arm(key, Some(by(10)), false);
-        sessions.arm(key, None, false);
+        sessions.arm(key, Some(by(10)), None, false);
+        sessions.arm(key, None, None, false);
         assert_eq!(sessions.wake_due(at(10)), None);
         sessions.leave(key);
         assert!(sessions.is_empty());
@@ -602,12 +628,12 @@ mod tests {
         let mut sessions = Sessions::default();
         let _other = sessions.enter(slot(0));
         let key = sessions.enter(slot(1));
-        sessions.arm(key, Some(by(10)), false);
+        sessions.arm(key, Some(by(10)), None, false);
         let old = sessions.token(key);
         sessions.leave(key);
         let key = sessions.enter(slot(2));
         assert_eq!(old.key(), key, "the same place");
-        sessions.arm(key, Some(by(50)), false);
+        sessions.arm(key, Some(by(50)), None, false);
         assert_eq!(sessions.wake_due(at(20)), Some(at(50)));
         sessions.note_ready(old, Ready::ALL);
         sessions.call(old);
@@ -627,7 +653,7 @@ mod tests {
         assert_eq!(due(&mut sessions), [key]);
         assert_eq!(sessions.orders(key).ready, Ready::TO_SEND | Ready::TO_READ);
         assert_eq!(sessions.orders(key).ready, Ready::NOTHING, "told once");
-        sessions.arm(key, None, true);
+        sessions.arm(key, None, None, true);
         sessions.note_ready(token, Ready::TO_SEND);
         assert_eq!(due(&mut sessions), [key]);
     }

@@ -69,6 +69,8 @@ pub struct SessionView {
     pub has_buffers: bool,
     /// What was read and the engine has not taken.
     pub unread_bytes: usize,
+    /// What was framed and has not left, though the transport has not said that it is full.
+    pub forgotten_bytes: usize,
     /// How many requests are in work.
     pub requests: usize,
 }
@@ -258,6 +260,11 @@ impl SimulatedWorker {
             is_idle: link.protocol.is_idle(),
             has_buffers: link.buffers.is_some(),
             unread_bytes: link.buffers.as_ref().map_or(0, |buffers| buffers.unread().len()),
+            forgotten_bytes: link
+                .buffers
+                .as_ref()
+                .filter(|_| !connection.transport.is_full())
+                .map_or(0, |buffers| buffers.unsent().len()),
             requests: connection.exchanges.iter().count(),
         })
     }

@@ -325,7 +325,7 @@ impl StreamSession {
         slot.moved = (self.up.bytes, self.down.bytes);
         slot.requests = 1;
         slot.protocol = Some(if self.facts.is_udp { ProtocolKind::Udp } else { ProtocolKind::Tcp });
-        let is_first = sessions.arm(self.key, deadline, self.client.is_full());
+        let is_first = sessions.arm(self.key, deadline, None, self.client.is_full());
         drop(sessions);
         if is_first {
             worker.wake_timer();

@@ -208,6 +208,8 @@ pub struct Worker {
     pub files: RefCell<FileCache>,
     /// Listings that are asked for very often.
     pub listings: RefCell<listing::Cache>,
+    /// The number of sessions whose client takes nothing of what is sent.
+    pub(crate) stalled: Cell<u32>,
     /// What is read of a file that cannot be sent unread.
     pub(crate) read_buffer: RefCell<Vec<u8>>,
     /// Whether a sweep of the opened files is under way.
@@ -329,6 +331,7 @@ impl Worker {
             exchange_pool: RefCell::default(),
             timer: RefCell::new(None),
             vacated: Notify::new(),
+            stalled: Cell::new(0),
             heartbeat,
             broken: Notify::new(),
             shutdown: Cell::new(ShutdownRequest::Continue),

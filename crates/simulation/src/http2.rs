@@ -214,6 +214,10 @@ impl World {
             sim.demand(!is_due, || {
                 format!("session {at} rests beyond its deadline {:?}", view.deadline)
             });
+            let forgotten = view.forgotten_bytes;
+            sim.demand(forgotten == 0, || {
+                format!("session {at} forgets to send {forgotten} bytes")
+            });
             let has_work = view.requests > 0;
             let is_counted = view.session.running() > 0 || !has_work;
             sim.demand(is_counted, || {

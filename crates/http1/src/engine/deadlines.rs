@@ -32,6 +32,11 @@ impl Http1 {
         }
     }
 
+    /// Whether output waits for the transport, and its deadline runs.
+    pub const fn has_unsent(&self) -> bool {
+        self.send.is_some()
+    }
+
     /// Output waits because it is held back on our side (`limit_rate`): the client is not late (T9).
     pub const fn pause_output(&mut self) {
         self.send = None;

@@ -383,6 +383,8 @@ impl Watch {
         let (now, client) = (sim.now, self.client);
         let idle_since = self.record.idle_since.unwrap_or(now);
         self.record.idle_since = view.is_idle.then_some(idle_since);
+        let forgotten = view.forgotten_bytes;
+        sim.demand(forgotten == 0, || format!("server {client} forgets to send {forgotten} bytes"));
         let is_idle_and_holds = view.is_idle && view.has_buffers && view.unread_bytes == 0;
         sim.demand(!is_idle_and_holds, || "an idle session holds buffers".into());
         let drain = (server.shutdown == ShutdownRequest::Drain && view.is_idle)
