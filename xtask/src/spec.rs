@@ -11,7 +11,7 @@ const SPEC: &str = "docs/SPEC.md";
 const BUILT: &str = "docs/spec-built.txt";
 const COVERAGE: &str = "docs/spec-coverage.md";
 /// The letters that rule ids begin with.
-const LETTERS: &str = "LTHCFEOSMUN";
+const LETTERS: &str = "LTHCFEOSMUNQK";
 /// How much of a rule's text the table shows.
 const SUMMARY_MAX: usize = 110;
 

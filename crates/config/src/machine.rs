@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// O8: a machine without the user that is nowhere named.
+    /// O12: a machine without the user that is nowhere named.
     #[test]
     fn the_user_that_is_not_named_must_be_there_too() {
         struct Bare(Memory);

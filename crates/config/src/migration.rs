@@ -14,14 +14,9 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("autoindex", "listings are another page: whole names, sorting, a filter"),
     ("auth_basic_user_file", "passwords of the old DES crypt are refused"),
     ("dav_methods", "201 for a new target and 204 for a replaced one, as RFC 4918 has it"),
-    ("keepalive_timeout", "the default is 10 s"),
     ("max_headers", "beyond it the answer is 431, not 400"),
     ("server_tokens", "the name in Server is sekisho"),
     ("stub_status", "a connection is counted from its first byte"),
-    (
-        "worker_shutdown_timeout",
-        "it applies to the shutdown of the server; connections survive a reload",
-    ),
 ];
 
 /// What can be used in place of a directive that is missing.

@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// O6, O10: a panic while a line is made costs this line.
+    /// O6, O14: a panic while a line is made costs this line.
     #[test]
     fn a_line_that_was_not_finished_is_not_written() {
         let scene = Scene::new();

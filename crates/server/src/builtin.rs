@@ -65,6 +65,8 @@ pub(crate) fn folder(
                  {password}\n\
                  {preflight}\n\
                  {spa}\n\
+                 client_header_timeout 10s;\n\
+                 keepalive_timeout 30s;\n\
                  index {index};\n\
                  {programs}\n\
                  {file_ops}\n\

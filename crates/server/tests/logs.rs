@@ -442,7 +442,7 @@ fn no_line_is_lost_while_logs_are_opened_again_and_configurations_change() {
 
 #[test]
 fn a_panic_takes_no_line_with_it() {
-    // O6, O10, V47
+    // O6, O14, V47
     let server = start(
         "log_format n '$uri';",
         "access_log {dir}/access.log n; location /n/ { return 200 ok; }",

@@ -35,7 +35,7 @@ fn stumble(client: &mut Client, how: &str) {
     client.send(format!("GET /a.txt HTTP/1.1\r\nHost: x\r\nX-Inject-Fault: {how}\r\n\r\n"));
 }
 
-/// O10, V47: 1,000 of them, and 10,000 in the long form; the neighbours on the same worker notice nothing.
+/// O14, V47: 1,000 of them, and 10,000 in the long form; the neighbours on the same worker notice nothing.
 #[test]
 fn a_panic_ends_its_own_connection_and_nothing_else() {
     let is_long = std::env::var_os("SEKISHO_LONG").is_some_and(|value| value != "0");
@@ -81,7 +81,7 @@ fn a_panic_ends_its_own_connection_and_nothing_else() {
     assert!(!server.stderr().contains("panic"), "what there is to say is in the log");
 }
 
-/// O10, V47: no code awaits such a task, so its panic must be reported by itself.
+/// O14, V47: no code awaits such a task, so its panic must be reported by itself.
 #[test]
 fn a_panic_beside_the_connections_does_not_pass_without_a_word() {
     let server = start(1);
@@ -92,7 +92,7 @@ fn a_panic_beside_the_connections_does_not_pass_without_a_word() {
     assert_eq!(client.get("/a.txt").text(), "hello");
 }
 
-/// O10, V47: a release build has no such thing; this one only listens where the test asks for it.
+/// O14, V47: a release build has no such thing; this one only listens where the test asks for it.
 #[test]
 fn what_the_worker_cannot_do_without_ends_it_and_it_is_replaced() {
     for workers in [1, 2] {
@@ -123,7 +123,7 @@ fn what_the_worker_cannot_do_without_ends_it_and_it_is_replaced() {
     }
 }
 
-/// O10, V14, X19: it is logged, other clients are served by another worker, and the delayed client gets its
+/// O14, V14, X19: it is logged, other clients are served by another worker, and the delayed client gets its
 /// answer in the end.
 #[test]
 fn a_stuck_worker_is_told_of_and_replaced() {
@@ -156,7 +156,7 @@ fn workers_by_client(server: &Server) -> HashMap<String, String> {
     sessions.map(|session| (text(&session["peer"]), text(&session["worker"]))).collect()
 }
 
-/// O10, X19: with sockets of their own, so that no other worker accepts the connections in their queues.
+/// O14, X19: with sockets of their own, so that no other worker accepts the connections in their queues.
 #[test]
 fn two_that_are_stuck_at_a_time_are_replaced_and_the_third_is_left_alone() {
     let tree = Tree::new();
@@ -191,7 +191,7 @@ fn two_that_are_stuck_at_a_time_are_replaced_and_the_third_is_left_alone() {
     assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 2);
 }
 
-/// O10, X19: there may be eight at a time; the ninth has its turn when one of them goes on.
+/// O14, X19: there may be eight at a time; the ninth has its turn when one of them goes on.
 #[test]
 fn the_ninth_that_is_stuck_is_replaced_when_another_goes_on() {
     let server = start(8);
@@ -215,7 +215,7 @@ fn the_ninth_that_is_stuck_is_replaced_when_another_goes_on() {
     assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 9);
 }
 
-/// O10, X19: a worker that works without a pause is not stuck.
+/// O14, X19: a worker that works without a pause is not stuck.
 #[test]
 fn a_busy_worker_is_not_taken_for_a_stuck_one() {
     let tree = Tree::new();
@@ -234,7 +234,7 @@ fn a_busy_worker_is_not_taken_for_a_stuck_one() {
     assert_eq!(metric(&server, "sekisho_workers_stuck_total"), 0);
 }
 
-/// O10, X19: the threads beside the workers. Nothing else can take their place; HTTP is served meanwhile.
+/// O14, X19: the threads beside the workers. Nothing else can take their place; HTTP is served meanwhile.
 #[test]
 fn a_stuck_thread_beside_the_workers_is_told_of_and_counted() {
     let tree = Tree::new();

@@ -15,8 +15,8 @@ pub(super) const ROWS: &[Row] = &[
         "client_header_timeout",
         HTTP_SERVER,
         "time|off",
-        "10s",
-        "The time from accept, or from the first byte of a further request, to the end of its head (nginx: 60s)",
+        "60s",
+        "The time from accept, or from the first byte of a further request, to the end of its header block; bytes do not extend it",
         |l, d, _| set(&mut l.parts.client_header_timeout, d.deadline(0)),
     ),
     active(
@@ -135,15 +135,15 @@ pub(super) const ROWS: &[Row] = &[
         "client_body_timeout",
         LEVELS,
         "time|off",
-        "10s",
-        "How long a body may pause (nginx: 60s)",
+        "60s",
+        "Maximum pause between two reads of a request body",
         |l, d, _| set(&mut l.settings.client_body_timeout, d.deadline(0)),
     ),
     active(
         "client_body_min_rate",
         LEVELS,
         "size|off",
-        "240",
+        "off",
         "The lowest average rate of a body in bytes per second, checked from 10 s after its head, or after `client_body_timeout` if that is longer (408; ours)",
         |l, d, _| {
             if &*d.arg(0).text == b"off" {
@@ -160,8 +160,8 @@ pub(super) const ROWS: &[Row] = &[
         "keepalive_timeout",
         LEVELS,
         "time|off [header]",
-        "10s",
-        "How long a connection may be idle after an answer; 0 switches keep-alive off (nginx: 75s)",
+        "75s",
+        "How long a connection may be idle after a response; 0 switches keep-alive off",
         keepalive,
     ),
     active(

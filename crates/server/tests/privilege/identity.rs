@@ -14,7 +14,7 @@ const NOTHING: &str = "0000000000000000";
 const BIND: &str = "0000000000000400";
 const SETS: [&str; 4] = ["CapEff", "CapPrm", "CapInh", "CapAmb"];
 
-/// O8, V45: every thread, and not only the first one.
+/// O12, V45: every thread, and not only the first one.
 #[test]
 fn a_server_of_root_becomes_somebody_with_no_rights_at_all() {
     if !is_root() {
@@ -43,7 +43,7 @@ fn a_server_of_root_becomes_somebody_with_no_rights_at_all() {
     }
 }
 
-/// O6, O8: logs that the server has made are its own, others keep their owner; and a log that cannot be
+/// O6, O12: logs that the server has made are its own, others keep their owner; and a log that cannot be
 /// reopened is reported with the user's name.
 #[test]
 fn logs_are_given_to_the_user_where_the_server_made_them() {
@@ -72,7 +72,7 @@ fn logs_are_given_to_the_user_where_the_server_made_them() {
     eventually("the line", LONG, || server.log("logs/moved.log").lines().count() == 2);
 }
 
-/// O8, V45: only the thread that opens sockets can listen on a small port, now and at the next reload.
+/// O12, V45: only the thread that opens sockets can listen on a small port, now and at the next reload.
 #[test]
 fn a_small_port_is_the_one_right_that_is_kept_and_only_where_it_is_needed() {
     if !is_root() {
@@ -121,7 +121,7 @@ fn a_small_port_is_the_one_right_that_is_kept_and_only_where_it_is_needed() {
     drop(current);
 }
 
-/// O8, V45: a server that stays root keeps the capabilities about files, and warns.
+/// O12, V45: a server that stays root keeps the capabilities about files, and warns.
 #[test]
 fn a_server_that_stays_root_gives_up_what_is_not_about_files() {
     if !is_root() {
@@ -141,7 +141,7 @@ fn a_server_that_stays_root_gives_up_what_is_not_about_files() {
     eventually("the warning", LONG, || server.log("error.log").contains("the server runs as root"));
 }
 
-/// O8, C13, V45: the server's user changes by a restart alone, and until then root runs no programs.
+/// O12, C13, V45: the server's user changes by a restart alone, and until then root runs no programs.
 #[test]
 fn a_reload_with_another_user_does_not_make_programs_of_root() {
     if !is_root() {
@@ -169,7 +169,7 @@ fn a_reload_with_another_user_does_not_make_programs_of_root() {
     assert_eq!(server.connect().get("/a.txt").text(), "hello");
 }
 
-/// O8: root of a namespace of its own may not change its groups.
+/// O12: root of a namespace of its own may not change its groups.
 #[test]
 fn a_root_who_cannot_change_groups_can_stay_root() {
     let has_namespaces = have("unshare") && run("unshare", &["-r", "true"], LONG).code() == 0;
@@ -185,7 +185,7 @@ fn a_root_who_cannot_change_groups_can_stay_root() {
     assert_eq!(server.connect().get("/a.txt").text(), "hello");
 }
 
-/// O8, O3: what cannot be had back cannot be changed by a reload, which works all the same.
+/// O12, O3: what cannot be had back cannot be changed by a reload, which works all the same.
 #[test]
 fn a_reload_that_changes_no_new_privs_is_told_so_and_used() {
     let tree = open_tree();
@@ -210,7 +210,7 @@ fn a_reload_that_changes_no_new_privs_is_told_so_and_used() {
     }
 }
 
-/// O8: the log names the server's user for a 403, before and after.
+/// O12: the log names the server's user for a 403, before and after.
 #[test]
 fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
     if !is_root() {
@@ -256,7 +256,7 @@ fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
     assert!(!tested.stderr.contains("warning"), "{}", tested.stderr);
 }
 
-/// O8: nor are logs, programs and files of the configuration opened by root later.
+/// O12: nor are logs, programs and files of the configuration opened by root later.
 #[test]
 fn a_test_of_the_configuration_looks_at_logs_programs_and_includes_as_the_user() {
     if !is_root() {
@@ -296,7 +296,7 @@ fn a_test_of_the_configuration_looks_at_logs_programs_and_includes_as_the_user()
     assert_eq!(said.matches("warning: ").count(), 5, "{said}");
 }
 
-/// O8, C13, V45: `-t` says what a start would say.
+/// O12, C13, V45: `-t` says what a start would say.
 #[test]
 fn a_test_of_the_configuration_looks_for_users_and_for_programs_of_root() {
     if !is_root() {

@@ -96,7 +96,7 @@ fn the_log_has_a_line_for_the_start_and_one_for_the_end() {
     assert!(log.contains("stopped: every session ended normally"), "{log}");
 }
 
-/// V45, O8: a server that stays root is reported, with the place in the configuration.
+/// V45, O12: a server that stays root is reported, with the place in the configuration.
 #[test]
 fn a_server_that_is_to_be_root_is_warned_of() {
     if !is_root() {

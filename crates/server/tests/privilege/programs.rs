@@ -43,7 +43,7 @@ fn a_program_that_takes_too_much_is_ended_and_its_client_is_told() {
     assert_eq!(limits, "64\n2048\n1\n524288\n0\n", "and one that keeps to them is served");
 }
 
-/// O8, V45: what a setuid file would give, and where that is needed after all.
+/// O12, V45: what a setuid file would give, and where that is needed after all.
 #[test]
 fn programs_cannot_become_more_than_they_are() {
     for (directive, expected) in [("", "1"), ("no_new_privs off;", "0")] {
@@ -57,7 +57,7 @@ fn programs_cannot_become_more_than_they_are() {
     }
 }
 
-/// O8, V45: programs run as the user that the server has changed to, without any capability.
+/// O12, V45: programs run as the user that the server has changed to, without any capability.
 #[test]
 fn programs_are_who_the_server_is() {
     if !is_root() {

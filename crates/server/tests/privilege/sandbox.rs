@@ -27,7 +27,7 @@ fn tree() -> Tree {
     tree
 }
 
-/// O9, V45: the server follows links, the kernel does not let it.
+/// O13, V45: the server follows links, the kernel does not let it.
 #[test]
 fn a_link_out_of_the_root_is_refused_by_the_kernel() {
     if !has_landlock() {
@@ -47,7 +47,7 @@ fn a_link_out_of_the_root_is_refused_by_the_kernel() {
     assert_eq!(free.connect().get("/out").text(), "secret", "without it, the link is followed");
 }
 
-/// O9, V45: a sandbox without effect is reported with its cause, and the paths of a sandbox can be seen.
+/// O13, V45: a sandbox without effect is reported with its cause, and the paths of a sandbox can be seen.
 #[test]
 fn a_root_that_begins_with_a_variable_is_warned_of_and_the_places_are_told() {
     if !has_landlock() {
@@ -78,7 +78,7 @@ fn a_root_that_begins_with_a_variable_is_warned_of_and_the_places_are_told() {
     assert!(!tested.stderr.contains("whole disk"), "{}", tested.stderr);
 }
 
-/// O9, V45: a file is no more than itself, a root that is a link to its neighbour opens no other neighbour, and what a
+/// O13, V45: a file is no more than itself, a root that is a link to its neighbour opens no other neighbour, and what a
 /// reload takes away is taken away.
 #[test]
 fn a_place_is_no_more_than_it_says_and_a_reload_takes_it_away() {
@@ -109,7 +109,7 @@ fn a_place_is_no_more_than_it_says_and_a_reload_takes_it_away() {
     assert_eq!(server.connect().get("/a.txt").text(), "hello");
 }
 
-/// O9: a place that cannot be opened (a disk that is away, a link that leads to itself) does not affect the
+/// O13: a place that cannot be opened (a disk that is away, a link that leads to itself) does not affect the
 /// others.
 #[test]
 fn a_place_that_cannot_be_opened_keeps_no_server_from_its_start() {
@@ -124,7 +124,7 @@ fn a_place_that_cannot_be_opened_keeps_no_server_from_its_start() {
     }
 }
 
-/// O9, V45: also where a program would have to be kept from everything.
+/// O13, V45: also where a program would have to be kept from everything.
 #[test]
 fn by_default_there_is_none_where_programs_are_run() {
     let tree = tree();
@@ -138,7 +138,7 @@ fn by_default_there_is_none_where_programs_are_run() {
     assert!(log.contains("no sandbox: programs are run"), "{log}");
 }
 
-/// O9, V45: a program is kept where the server is; more is to be named.
+/// O13, V45: a program is kept where the server is; more is to be named.
 #[test]
 fn programs_are_kept_within_the_places_too_where_that_is_wished() {
     if !has_landlock() {
@@ -172,7 +172,7 @@ fn programs_are_kept_within_the_places_too_where_that_is_wished() {
     assert_eq!(server.connect().get("/out").status, 403);
 }
 
-/// O9, V45, F5: uploads work where they may be, links do not lead out of there.
+/// O13, V45, F5: uploads work where they may be, links do not lead out of there.
 #[test]
 fn what_may_be_changed_can_be_changed_and_nothing_else() {
     if !has_landlock() {
@@ -200,7 +200,7 @@ fn what_may_be_changed_can_be_changed_and_nothing_else() {
     assert_eq!(server.tree().names("root/in/deep"), ["moved"]);
 }
 
-/// O9, V45, O3: a new root is a new path; clients that are connected meanwhile are answered, and no address
+/// O13, V45, O3: a new root is a new path; clients that are connected meanwhile are answered, and no address
 /// is lost.
 #[test]
 fn a_reload_with_a_new_root_works() {
@@ -257,7 +257,7 @@ fn workers(server: &Server) -> Vec<String> {
     names
 }
 
-/// O9, V45: a release that is changed by a link needs no reload, one that is moved into place heals by itself.
+/// O13, V45: a release that is changed by a link needs no reload, one that is moved into place heals by itself.
 #[test]
 fn a_site_can_be_replaced_while_it_is_served() {
     if !has_landlock() {
@@ -293,7 +293,7 @@ fn a_site_can_be_replaced_while_it_is_served() {
     assert!(server.log("error.log").contains("a place has changed"));
 }
 
-/// O9, V45, O4: the new process begins free, reads its configuration, and is kept as the old one was.
+/// O13, V45, O4: the new process begins free, reads its configuration, and is kept as the old one was.
 #[test]
 fn an_upgrade_works_from_within_the_sandbox() {
     if !has_landlock() {
@@ -320,7 +320,7 @@ fn an_upgrade_works_from_within_the_sandbox() {
     drop(current);
 }
 
-/// O9, V45, O1
+/// O13, V45, O1
 #[test]
 fn a_folder_that_is_served_is_all_that_is_served() {
     if !has_landlock() {
