@@ -7,7 +7,7 @@ use sekisho_lifecycle::Stage;
 use sekisho_route::ConnectionCounts;
 
 use crate::connection::Connection;
-use crate::transport::Transport;
+use crate::transport::ClientTransport;
 
 /// What a connection does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +63,7 @@ impl Activities {
     }
 }
 
-impl<T: Transport> Connection<T> {
+impl<T: ClientTransport> Connection<T> {
     /// Counts the connection by what it does, where that has changed.
     pub(crate) fn note_activity(&mut self) {
         let protocol = &self.link.protocol;

@@ -27,7 +27,7 @@ use crate::pace::Pace;
 use crate::protocol::{Event, Protocol};
 use crate::session::{SessionSlot, ShutdownRequest, Token};
 use crate::tls::Chooser;
-use crate::transport::{Secured, Stream, Transport};
+use crate::transport::{ClientTransport, Secured, Stream};
 use crate::worker::{ListenerContext, Worker};
 
 /// A client that was here so shortly ago may have sent its next request before it can know that we drain.
@@ -52,14 +52,21 @@ pub(crate) struct Connection<T = Stream> {
     /// How many bytes have come, and how many have left.
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// How many of those the client had acknowledged when that was last looked at, and when.
-    acknowledged: u64,
-    looked: Moment,
+    /// While the client takes nothing: what it has acknowledged.
+    stall: Option<Box<Stall>>,
     /// When bytes last moved.
     pub(crate) active: Moment,
     /// How much of files the client has been sent.
     pub(crate) file_sent: u64,
     pub(crate) flags: Flags,
+}
+
+/// The acknowledgements of a client that takes nothing.
+#[derive(Debug)]
+struct Stall {
+    /// How many of the bytes sent it had acknowledged at the last look, and when that was.
+    acknowledged: u64,
+    looked: Moment,
 }
 
 /// Facts about a connection's transport.
@@ -82,8 +89,6 @@ pub(crate) struct Flags {
     pub(crate) is_corked: bool,
     /// Small segments wait (`tcp_nodelay off`).
     pub(crate) is_delayed: bool,
-    /// The transport takes nothing, and the client's acknowledgements are looked at.
-    is_stalled: bool,
 }
 
 /// The owner of a deadline: the part that acts when it expires.
@@ -99,7 +104,7 @@ enum Owner {
     Force,
 }
 
-impl<T: Transport> Connection<T> {
+impl<T: ClientTransport> Connection<T> {
     /// A connection that has just been accepted.
     pub(crate) fn new(
         worker: Rc<Worker>,
@@ -151,8 +156,7 @@ impl<T: Transport> Connection<T> {
             exchanges: Exchanges::default(),
             received: 0,
             sent: 0,
-            acknowledged: 0,
-            looked: Moment::ZERO,
+            stall: None,
             active: now,
             file_sent: 0,
             flags: Flags { is_one_too_many, awaits_proxy_header, is_undecided, ..Flags::default() },
@@ -264,10 +268,13 @@ impl<T: Transport> Connection<T> {
 
     /// Looks whether the client has acknowledged bytes since the last look. If so, its send deadline starts anew.
     fn note_acknowledged(&mut self, now: Moment) -> bool {
-        let Some(left) = self.transport.unacknowledged() else { return false };
-        self.looked = now;
-        let acknowledged = self.sent_bytes().saturating_sub(left);
-        let before = std::mem::replace(&mut self.acknowledged, acknowledged);
+        let sent = self.sent_bytes();
+        let (Some(left), Some(stall)) = (self.transport.unacknowledged(), &mut self.stall) else {
+            return false;
+        };
+        stall.looked = now;
+        let acknowledged = sent.saturating_sub(left);
+        let before = std::mem::replace(&mut stall.acknowledged, acknowledged);
         if acknowledged <= before {
             return false;
         }
@@ -278,23 +285,28 @@ impl<T: Transport> Connection<T> {
 
     /// While the transport takes nothing, looks at the acknowledgements from time to time. When the next look is due.
     fn watch_acknowledgements(&mut self, now: Moment) -> Option<Moment> {
-        let is_stalled = self.transport.is_full() && self.link.protocol.has_unsent();
-        let was_stalled = std::mem::replace(&mut self.flags.is_stalled, is_stalled);
         let stalled = &self.link.worker.stalled;
-        match (was_stalled, is_stalled) {
-            (false, true) => stalled.set(stalled.get() + 1),
-            (true, false) => stalled.set(stalled.get() - 1),
-            _ => {}
-        }
-        if !is_stalled {
+        if !self.transport.is_full() || !self.link.protocol.has_unsent() {
+            if self.stall.take().is_some() {
+                stalled.set(stalled.get() - 1);
+            }
             return None;
         }
-        let interval = LOOK_INTERVAL.max(LOOK_INTERVAL_EACH * stalled.get());
-        if !was_stalled || (self.looked + interval).is_due(now) {
-            self.looked = now;
-            self.note_acknowledged(now);
+        let interval = LOOK_INTERVAL.max(LOOK_INTERVAL_EACH * (stalled.get() + 1));
+        let Some(stall) = &self.stall else {
+            let left = self.transport.unacknowledged()?;
+            stalled.set(stalled.get() + 1);
+            let acknowledged = self.sent_bytes().saturating_sub(left);
+            self.stall = Some(Box::new(Stall { acknowledged, looked: now }));
+            self.link.tell(RequestId(0), || observe::Fact::Stalled, now);
+            return Some(now + interval);
+        };
+        let next = stall.looked + interval;
+        if !next.is_due(now) {
+            return Some(next);
         }
-        Some(self.looked + interval)
+        self.note_acknowledged(now);
+        Some(now + interval)
     }
 
     /// Logs that a client is cut off in the middle of an answer: nothing else would show it.
@@ -652,7 +664,7 @@ impl<T> Drop for Connection<T> {
         if let Some(buffers) = self.link.buffers.take() {
             worker.give_back_buffers(buffers);
         }
-        if self.flags.is_stalled {
+        if self.stall.is_some() {
             worker.stalled.set(worker.stalled.get() - 1);
         }
         worker.shared.counters.activities.leave(self.link.activity);

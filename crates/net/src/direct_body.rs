@@ -9,12 +9,12 @@ use sekisho_lifecycle::Moment;
 
 use crate::connection::Connection;
 use crate::exchange::Exchange;
-use crate::transport::Transport;
+use crate::transport::ClientTransport;
 
 /// So much of a body is taken before other sessions get their turn.
 const TURN_BYTES: u64 = 4 << 20;
 
-impl<T: Transport> Connection<T> {
+impl<T: ClientTransport> Connection<T> {
     /// Takes what there is of a body directly into its task's memory. `Ready(None)` when this body, or what is
     /// left of it, goes through the engine.
     #[inline(never)]
@@ -69,7 +69,7 @@ impl<T: Transport> Connection<T> {
 
 impl Exchange {
     /// Takes what there is of a body into the memory that the task has for it: how much, and why no more.
-    fn read_body<T: Transport>(
+    fn read_body<T: ClientTransport>(
         &mut self,
         cx: &mut Context<'_>,
         transport: &mut T,

@@ -17,7 +17,7 @@ use crate::panic_report;
 use crate::protocol::{Event, PREFACE};
 use crate::tls::ALPN_HTTP2;
 use crate::tls::acme::ALPN_ACME;
-use crate::transport::{Secured, Transport};
+use crate::transport::{ClientTransport, Secured};
 
 /// So much of files is sent before other sessions get their turn.
 const FILE_TURN_BYTES: u64 = 2 << 20;
@@ -44,7 +44,7 @@ pub(crate) struct Budget {
     is_blocked: bool,
 }
 
-impl<T: Transport> Connection<T> {
+impl<T: ClientTransport> Connection<T> {
     /// One turn: does all that needs no waiting. `Ready` is the end of the session.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<CloseReason> {
         if self.flags.awaits_proxy_header && self.link.protocol.stage() == Stage::Open {

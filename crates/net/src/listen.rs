@@ -36,9 +36,6 @@ const UNSENT_BYTES: u32 = 128 * 1024;
 /// A connection is accepted when its first bytes are there, which spares a wake-up and half of its cost; one
 /// that stays silent so long is accepted without them.
 const DEFER_SECS: u16 = 1;
-/// Within one machine nothing is congested, and an algorithm that paces what it sends (BBR) would cost more
-/// than the sending. This one is always there (`docs/adr/0018-local-congestion.md`).
-pub(crate) const LOCAL_CONGESTION: &[u8] = b"reno";
 /// How long the last connections of a listener that closes may take to come in: all of them, and those that are
 /// silent. A deferred one can be accepted when the kernel asks its client again. Between the last two looks
 /// there is a pause for a connection that was just moving from the pending handshakes to the accept queue.
@@ -395,7 +392,7 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             set_for_connections(&socket)?;
             if at.ip().is_loopback() {
                 // Without it, all that is lost is the speed.
-                let _ = socket.set_tcp_congestion(LOCAL_CONGESTION);
+                let _ = socket.set_tcp_congestion(sekisho_transport::LOCAL_CONGESTION);
             }
             if options.reuseport {
                 socket.set_reuse_port(true)?;

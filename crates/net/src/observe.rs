@@ -53,7 +53,9 @@ pub enum Fact<'a> {
         /// Whether the connection was about to close anyway.
         would_close: bool,
     },
-    /// A send deadline was due, but the client had acknowledged bytes.
+    /// The transport takes nothing from here on, and the client's acknowledgements are looked at.
+    Stalled,
+    /// The client was found to have acknowledged bytes: its send deadline starts anew.
     Acknowledged,
     /// The session has ended.
     Closed(CloseReason),

@@ -13,7 +13,7 @@ use crate::connection::Connection;
 use crate::drive::Budget;
 use crate::exchange::Exchange;
 use crate::link::Link;
-use crate::transport::Transport;
+use crate::transport::ClientTransport;
 
 /// Files from this size on are sent corked: the kernel splices them in pieces of 64 KiB, and without the
 /// cork the odd bytes at the end of each would leave as a segment of their own.
@@ -33,7 +33,7 @@ enum Pulled {
     File,
 }
 
-impl<T: Transport> Connection<T> {
+impl<T: ClientTransport> Connection<T> {
     /// Sends all there is. `Pending` with no file bytes left in the budget means that others shall have a turn.
     pub(crate) fn write_out(&mut self, now: Moment, budget: &mut Budget) -> Poll<io::Result<()>> {
         if self.flags.is_delayed == self.link.no_delay {
@@ -267,7 +267,7 @@ impl Exchange {
 }
 
 /// A long file begins to leave.
-fn begin_long_file<T: Transport>(transport: &T, link: &Link) {
+fn begin_long_file<T: ClientTransport>(transport: &T, link: &Link) {
     transport.cork(true);
     let remote = link.worker.sessions.borrow().slot(link.key).remote();
     let is_local = remote.is_some_and(|remote| remote.ip().to_canonical().is_loopback());

@@ -11,7 +11,7 @@ use sekisho_lifecycle::CloseReason;
 
 use crate::connection::Connection;
 use crate::exchange::Exchanges;
-use crate::transport::Transport;
+use crate::transport::ClientTransport;
 use crate::worker::Worker;
 
 thread_local! {
@@ -74,7 +74,7 @@ impl Drop for Vital {
     }
 }
 
-impl<T: Transport> Connection<T> {
+impl<T: ClientTransport> Connection<T> {
     /// Its turn has panicked: that is logged and counted, and the connection's state is not used again.
     pub(crate) fn give_up_after_panic(&mut self) {
         // A panic within a panic would be the end of the process.

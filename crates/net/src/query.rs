@@ -23,7 +23,7 @@ use crate::native::NativeQuery;
 use crate::protocol::{Protocol, ProtocolKind};
 use crate::request_stats::RequestStats;
 use crate::session::{SessionSlot, ShutdownRequest};
-use crate::transport::Transport;
+use crate::transport::ClientTransport;
 use crate::worker::Worker;
 
 /// The longest target that is shown.
@@ -213,7 +213,7 @@ impl Worker {
     }
 }
 
-impl<T: Transport> Connection<T> {
+impl<T: ClientTransport> Connection<T> {
     /// Does what was asked of it alone.
     pub(crate) fn run_command(&mut self, now: Moment) {
         let command = self.link.worker.sessions.borrow_mut().take_command(self.link.key);

@@ -8,14 +8,15 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, Event};
+use sekisho_transport::Reactor;
 use tokio::net::unix::pipe::Receiver;
 
 use crate::connection::Connection;
@@ -85,7 +86,9 @@ impl Driven {
 /// The sessions' connections, and what calls them.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
-    /// In the runtime's type for pipes, through which any descriptor can be waited for.
+    /// The epoll of the worker's sockets: of sessions, and of connections to servers.
+    pub(crate) reactor: Rc<Reactor>,
+    /// The same in the runtime's type for pipes, through which any descriptor can be waited for.
     epoll: Receiver,
     wake_queue: Arc<WakeQueue>,
     /// By place; `None` for one that has its turn, too.
@@ -97,9 +100,11 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     /// Within the runtime that shall wait for it.
     pub(crate) fn new() -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let reactor = Reactor::new()?;
+        let epoll = reactor.as_fd().try_clone_to_owned()?;
         Ok(Self {
             epoll: Receiver::from_owned_fd_unchecked(epoll)?,
+            reactor,
             wake_queue: Arc::default(),
             connections: RefCell::default(),
             spare: RefCell::default(),
@@ -108,13 +113,7 @@ impl Scheduler {
 
     /// Registers a transport with epoll: from now on its changes wake the session.
     pub(crate) fn watch<T: Transport>(&self, transport: &mut T, token: Token) -> io::Result<()> {
-        transport.watch(self.epoll.as_fd(), token)
-    }
-
-    /// The same for a socket that belongs to a session beside its transport.
-    pub(crate) fn watch_socket(&self, socket: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        let changes = EventFlags::IN | EventFlags::ET;
-        Ok(epoll::add(self.epoll.as_fd(), socket, EventData::new_u64(token.bits()), changes)?)
+        transport.watch(self.reactor.as_fd(), token.bits())
     }
 
     /// What the connections hold in memory, without their buffers.
@@ -237,6 +236,11 @@ impl Worker {
 
     /// Finds the sessions that are due: their sockets have changed, or they were woken.
     pub(crate) fn collect_due(&self, loop_waker: &Waker, events: &[Event], due: &mut Vec<Token>) {
+        // First the tasks that wait for servers: the sessions that they wake have their turn in this round.
+        self.scheduler.wake_queue.begin_look();
+        for event in events {
+            self.scheduler.reactor.handle(event.data.u64(), Ready::from_kernel(event.flags));
+        }
         self.scheduler.wake_queue.collect(loop_waker, due);
         if !events.is_empty() || !due.is_empty() {
             self.heap.note_activity();
@@ -245,7 +249,7 @@ impl Worker {
         for token in due.drain(..) {
             sessions.call(token);
         }
-        for event in events {
+        for event in events.iter().filter(|event| !Reactor::is_slot(event.data.u64())) {
             let token = Token::from_bits(event.data.u64());
             sessions.note_ready(token, Ready::from_kernel(event.flags));
         }

@@ -25,7 +25,7 @@ use crate::connection::Connection;
 pub use crate::observe::{Asked, EngineView, Fact};
 use crate::session::{SessionSlot, ShutdownRequest, Token};
 use crate::site::Site;
-use crate::transport::{Ready, Stream, Transport};
+use crate::transport::{ClientTransport, Ready, Stream, Transport};
 use crate::worker::{BoundSite, ListenerContext, Shared, Worker};
 
 /// What a simulation decides, and what is reported to it.
@@ -156,7 +156,7 @@ impl SimulatedWorker {
     /// A client connects, and its session has a first turn. Returns the session's number and token.
     pub fn connect(
         &self,
-        transport: Box<dyn Transport>,
+        transport: Box<dyn ClientTransport>,
         remote: SocketAddr,
         note: impl FnOnce(u64, Token),
     ) {

@@ -31,6 +31,11 @@ impl WakeQueue {
         }
     }
 
+    /// The event loop is about to look: until it has collected, it need not be woken.
+    pub(crate) fn begin_look(&self) {
+        self.lock().loop_waker = None;
+    }
+
     fn enqueue(&self, token: Token) {
         let mut woken = self.lock();
         woken.tokens.push(token);

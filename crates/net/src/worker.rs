@@ -316,10 +316,12 @@ impl Worker {
         shared: Arc<Shared>,
         heartbeat: Arc<Heartbeat>,
     ) -> io::Result<Self> {
+        let scheduler = Scheduler::new()?;
+        let upstreams = Pools::new(random_seed() as u64, &scheduler.reactor);
         Ok(Self {
             clock,
             sessions: RefCell::default(),
-            scheduler: Scheduler::new()?,
+            scheduler,
             native: Native::default(),
             is_log_due: Cell::new(false),
             services: OnceCell::new(),
@@ -339,7 +341,7 @@ impl Worker {
             password_cache: RefCell::default(),
             runs: Runs::default(),
             copies: Copies::default(),
-            upstreams: Pools::new(random_seed() as u64),
+            upstreams,
             checking: RefCell::default(),
             pipes: Pipes::default(),
             stats: RefCell::default(),

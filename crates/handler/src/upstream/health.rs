@@ -140,12 +140,13 @@ impl GroupChecks {
             ..Options::default()
         };
         let patience = forward.connect_timeout.unwrap_or(TIMEOUT);
-        let stream = match timeout(patience, connect(address, options)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(ConnectError::Io(error))) => return Err(format!("connecting ({error})")),
-            Ok(Err(ConnectError::Tls(why))) => return Err(format!("SSL handshaking ({why})")),
-            Err(_) => return Err("connecting (timed out)".to_owned()),
-        };
+        let stream =
+            match timeout(patience, connect(&context.pools().reactor, address, options)).await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(ConnectError::Io(error))) => return Err(format!("connecting ({error})")),
+                Ok(Err(ConnectError::Tls(why))) => return Err(format!("SSL handshaking ({why})")),
+                Err(_) => return Err("connecting (timed out)".to_owned()),
+            };
         let work = context.pools().borrow_work();
         let engine = engine(Family::Proxy, forward, self.secure.is_some());
         let exchange = Exchange::connected(stream, engine, work, context.now());

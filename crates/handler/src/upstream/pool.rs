@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use sekisho_http::upstream::Scratch;
 use sekisho_lifecycle::Moment;
+use sekisho_transport::Reactor;
 use sekisho_upstream::keepalive::{self, Usage};
 
 use super::engine::Engine;
@@ -116,11 +117,13 @@ pub struct Pools {
     inputs: RefCell<Vec<Vec<u8>>>,
     random: Cell<u64>,
     is_watched: Cell<bool>,
+    /// Where sockets to servers are watched.
+    pub(super) reactor: Rc<Reactor>,
 }
 
 impl Pools {
     /// Nothing yet; `seed` is where the random numbers begin.
-    pub fn new(seed: u64) -> Rc<Self> {
+    pub fn new(seed: u64, reactor: &Rc<Reactor>) -> Rc<Self> {
         Rc::new(Self {
             groups: RefCell::default(),
             work: RefCell::default(),
@@ -128,6 +131,7 @@ impl Pools {
             inputs: RefCell::default(),
             random: Cell::new(seed | 1),
             is_watched: Cell::new(false),
+            reactor: Rc::clone(reactor),
         })
     }
 

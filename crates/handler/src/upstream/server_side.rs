@@ -224,7 +224,9 @@ impl ServerSide {
             Order::Connect { peer, .. } => {
                 self.stage = match self.group.addresses.get(peer) {
                     Some((address, _)) => {
-                        Stage::Connecting(peer, connect(address.clone(), self.options.clone()))
+                        let reactor = &self.pools.reactor;
+                        let options = self.options.clone();
+                        Stage::Connecting(peer, connect(reactor, address.clone(), options))
                     }
                     None => Stage::Ended,
                 };
@@ -289,23 +291,15 @@ impl ServerSide {
     }
 
     /// Tells the server that nothing follows.
-    pub fn shut_down_write(&mut self, cx: &mut Context<'_>) {
+    pub fn shut_down_write(&mut self) {
         if let Ok(stream) = self.stream() {
-            stream.shut_down_write(cx);
-        }
-    }
-
-    /// The socket of datagrams: it is watched by the caller.
-    pub fn datagram_socket(&self) -> Option<BorrowedFd<'_>> {
-        match &self.stage {
-            Stage::Connected(_, stream) => stream.datagram_socket(),
-            _ => None,
+            stream.shut_down_write();
         }
     }
 
     /// Whether bytes may pass through the kernel alone.
     pub fn can_splice(&mut self) -> bool {
-        self.stream().is_ok_and(|stream| stream.plain_tcp().is_some())
+        self.stream().is_ok_and(|stream| stream.can_splice())
     }
 
     /// Moves bytes of the server into an empty pipe.
@@ -316,10 +310,7 @@ impl ServerSide {
         count: usize,
         now: Moment,
     ) -> Poll<io::Result<usize>> {
-        let Some(socket) = self.stream()?.plain_tcp() else {
-            return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
-        };
-        let moved = socket.splice_in(cx, pipe, count);
+        let moved = self.stream()?.splice_in(cx, pipe, count);
         self.note_received(&moved, now);
         moved
     }
@@ -331,10 +322,7 @@ impl ServerSide {
         pipe: BorrowedFd<'_>,
         count: usize,
     ) -> Poll<io::Result<usize>> {
-        let Some(socket) = self.stream()?.plain_tcp() else {
-            return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
-        };
-        let moved = socket.splice_out(cx, pipe, count);
+        let moved = self.stream()?.splice_out(cx, pipe, count);
         if let Poll::Ready(Ok(count)) = moved {
             self.sent += count as u64;
         }

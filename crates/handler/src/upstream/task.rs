@@ -311,7 +311,8 @@ impl UpstreamTask {
             secure: self.parts.secure.clone(),
             ..Options::default()
         };
-        self.parts.stage = Stage::Connecting(peer, connect(address.clone(), options));
+        self.parts.stage =
+            Stage::Connecting(peer, connect(&pools.reactor, address.clone(), options));
     }
 
     /// A connection is there: the request is framed.

@@ -4,11 +4,10 @@ mod verify;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -18,10 +17,10 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use sekisho_config::{Config, Family, Location, Pass, PassTo, Pem, Template, UpstreamTls};
+use sekisho_transport::{Socket, Transport};
 
 pub use self::verify::AnyCertificate;
 use self::verify::Trusted;
-use super::stream::Socket;
 use crate::key_pair::{self, ComputedPair};
 
 /// A file that cannot be used, and why.
@@ -316,55 +315,56 @@ pub(super) struct TlsStream {
 }
 
 impl TlsStream {
-    /// Shakes hands.
-    pub(super) async fn connect(socket: Socket, secure: Secure) -> Result<Self, String> {
+    /// Before its handshake.
+    pub(super) fn new(socket: Socket, secure: Secure) -> Result<Self, String> {
         let Secure { config, name, is_http2, .. } = secure;
         let protocols = if is_http2 { vec![b"h2".to_vec()] } else { Vec::new() };
         let tls = ClientConnection::new_with_alpn(config, name, protocols)
             .map_err(|error| error.to_string())?;
-        let mut stream = Self { socket, tls };
-        poll_fn(|cx| stream.poll_handshake(cx)).await.map_err(|error| error.to_string())?;
-        Ok(stream)
+        Ok(Self { socket, tls })
     }
 
-    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn socket(&mut self) -> &mut Socket {
+        &mut self.socket
+    }
+
+    /// Whether encrypted bytes wait to leave.
+    pub(super) fn wants_write(&self) -> bool {
+        self.tls.wants_write()
+    }
+
+    pub(super) fn shake_hands(&mut self) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.flush(cx))?;
+            ready!(self.flush())?;
             if !self.tls.is_handshaking() {
                 return Poll::Ready(Ok(()));
             }
-            if ready!(self.fill(cx))? == 0 {
+            if ready!(self.fill())? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
         }
     }
 
     /// Sends what is encrypted and waits.
-    pub(super) fn flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn flush(&mut self) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
-            let Self { socket, tls } = self;
-            ready!(socket.write_by(cx, |writer| tls.write_tls(writer)))?;
+            ready!(polled(self.tls.write_tls(&mut Raw(&mut self.socket))))?;
         }
         Poll::Ready(Ok(()))
     }
 
     /// Reads encrypted bytes and decrypts them.
-    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let Self { socket, tls } = self;
-        let read = ready!(socket.read_by(cx, |reader| tls.read_tls(reader)))?;
-        if let Err(error) = tls.process_new_packets() {
+    fn fill(&mut self) -> Poll<io::Result<usize>> {
+        let read = ready!(polled(self.tls.read_tls(&mut Raw(&mut self.socket))))?;
+        if let Err(error) = self.tls.process_new_packets() {
             // The alert says why, if it can.
-            let _ = self.flush(cx);
+            let _ = self.flush();
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
         Poll::Ready(Ok(read))
     }
 
-    pub(super) fn read(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: &mut Vec<u8>,
-    ) -> Poll<io::Result<usize>> {
+    pub(super) fn read(&mut self, to: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         loop {
             let before = to.len();
             let room = (to.capacity() - before).min(64 * 1024);
@@ -376,10 +376,10 @@ impl TlsStream {
                 Err(_) if to.len() > before => return Poll::Ready(Ok(to.len() - before)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // Answers to what came (a new key) leave as they can.
-                    if let Poll::Ready(Err(error)) = self.flush(cx) {
+                    if let Poll::Ready(Err(error)) = self.flush() {
                         return Poll::Ready(Err(error));
                     }
-                    ready!(self.fill(cx))?;
+                    ready!(self.fill())?;
                     continue;
                 }
                 Err(error) => return Poll::Ready(Err(error)),
@@ -388,24 +388,52 @@ impl TlsStream {
         }
     }
 
-    pub(super) fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.flush(cx))?;
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.flush())?;
         let written = self.tls.writer().write(bytes)?;
-        if let Poll::Ready(Err(error)) = self.flush(cx) {
+        if let Poll::Ready(Err(error)) = self.flush() {
             return Poll::Ready(Err(error));
         }
         Poll::Ready(Ok(written))
     }
 
     /// Says that nothing follows (`close_notify`), as far as that leaves at once.
-    pub(super) fn close(&mut self, cx: &mut Context<'_>) -> &Socket {
+    pub(super) fn close(&mut self) {
         self.tls.send_close_notify();
-        let _ = self.flush(cx);
-        &self.socket
+        let _ = self.flush();
+    }
+}
+
+/// The result of a call through [`Raw`].
+fn polled<T>(done: io::Result<T>) -> Poll<io::Result<T>> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        done => Poll::Ready(done),
+    }
+}
+
+/// A socket as rustls reads and writes.
+struct Raw<'a>(&'a mut Socket);
+
+impl Read for Raw<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(to) {
+            Poll::Ready(read) => read,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.send(bytes, false) {
+            Poll::Ready(sent) => sent,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        !self.tls.wants_write() && self.socket.is_idle()
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ use sekisho_lifecycle::CloseReason;
 use crate::listen::Acceptor;
 use crate::scheduler::Scheduler;
 use crate::session::Token;
-use crate::transport::{Ready, Secured, Stream, Transport};
+use crate::transport::{ClientTransport, Ready, Secured, Stream, Transport};
 use crate::worker::ListenerContext;
 
 /// How many datagrams may wait for a session; more are dropped, as a full socket drops them.

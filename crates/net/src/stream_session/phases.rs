@@ -14,7 +14,6 @@ use sekisho_route::stream::{Hello, Limited};
 use sekisho_route::{ClientVerdict, expand};
 
 use super::{Over, Stage, StreamSession};
-use crate::session::Token;
 use crate::transport::Secured;
 
 impl StreamSession {
@@ -302,14 +301,6 @@ impl StreamSession {
         };
         match server.poll_connect(cx, now) {
             Poll::Ready(Ok(())) => {
-                if let Some(socket) = server.datagram_socket() {
-                    let token = Token::new(self.key, self.facts.id);
-                    if self.worker.scheduler.watch_socket(socket, token).is_err() {
-                        let status = Status::INTERNAL_SERVER_ERROR;
-                        let over = Over::new(status, CloseReason::TransportLost);
-                        return Poll::Ready(Err(over));
-                    }
-                }
                 (self.stage, self.stage_deadline) = (Stage::Relaying, None);
                 (self.active, self.up.since, self.down.since) = (now, now, now);
                 Poll::Ready(Ok(()))

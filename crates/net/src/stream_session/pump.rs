@@ -225,7 +225,7 @@ impl StreamSession {
                 Poll::Ready(Ok(())) => {}
             }
             if self.settings.half_close && !std::mem::replace(&mut up.is_shut, true) {
-                server.shut_down_write(cx);
+                server.shut_down_write();
             }
             return Ok(Step::Ended);
         }

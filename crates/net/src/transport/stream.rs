@@ -6,8 +6,7 @@ use std::task::Poll;
 
 use sekisho_http::ProxyHeader;
 
-use super::{Capabilities, Ready, Secured, Socket, TlsStream, Transport, Within};
-use crate::session::Token;
+use super::{Capabilities, ClientTransport, Ready, Secured, Socket, TlsStream, Transport, Within};
 use crate::tls::Chooser;
 
 /// A client's end.
@@ -21,7 +20,7 @@ pub enum Stream {
     Within(Within),
     /// No socket at all. Behind a thin pointer, so that the size is that of a server without simulations.
     #[cfg(feature = "simulation")]
-    Simulated(Box<Box<dyn Transport>>),
+    Simulated(Box<Box<dyn ClientTransport>>),
 }
 
 impl Stream {
@@ -114,6 +113,24 @@ impl Transport for Stream {
         forward!(self, it => it.lift_unsent_limit());
     }
 
+    fn end(&mut self) {
+        forward!(self, it => it.end());
+    }
+
+    fn shut_down_write(&mut self, is_complete: bool) {
+        forward!(self, it => it.shut_down_write(is_complete));
+    }
+
+    fn reset_on_close(&mut self) {
+        forward!(self, it => it.reset_on_close());
+    }
+
+    fn watch(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        forward!(self, it => it.watch(epoll, token))
+    }
+}
+
+impl ClientTransport for Stream {
     fn awaits_proxy_header(&self) -> bool {
         forward!(self, it => it.awaits_proxy_header())
     }
@@ -128,21 +145,5 @@ impl Transport for Stream {
 
     fn judge_again(&mut self, chooser: &Chooser) {
         forward!(self, it => it.judge_again(chooser));
-    }
-
-    fn end(&mut self) {
-        forward!(self, it => it.end());
-    }
-
-    fn shut_down_write(&mut self, is_complete: bool) {
-        forward!(self, it => it.shut_down_write(is_complete));
-    }
-
-    fn reset_on_close(&mut self) {
-        forward!(self, it => it.reset_on_close());
-    }
-
-    fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        forward!(self, it => it.watch(epoll, token))
     }
 }

@@ -16,8 +16,7 @@ use sekisho_route::TlsFacts;
 
 use records::{Records, Taken, Waiting, complete_records, encode, seal, session_id};
 
-use super::{Capabilities, Ready, Secured, Socket, Transport};
-use crate::session::Token;
+use super::{Capabilities, ClientTransport, Ready, Secured, Socket, Transport};
 use crate::tls::hello::{Peek, peek};
 use crate::tls::{Chooser, Hello, ServerTls};
 
@@ -456,31 +455,6 @@ impl Transport for TlsStream {
         self.socket.lift_unsent_limit();
     }
 
-    fn awaits_proxy_header(&self) -> bool {
-        self.socket.awaits_proxy_header()
-    }
-
-    fn read_proxy_header(&mut self) -> Poll<io::Result<ProxyHeader>> {
-        self.socket.read_proxy_header()
-    }
-
-    fn secured(&self) -> Secured<'_> {
-        match (&self.facts, &self.state) {
-            (Some(facts), _) => Secured::By(facts),
-            (None, State::Clear) => Secured::NotThoughItShould,
-            (None, _) => Secured::NotYet,
-        }
-    }
-
-    fn judge_again(&mut self, chooser: &Chooser) {
-        let Some(facts) = &self.facts else { return };
-        if let State::Keys(keys, _) = &self.state
-            && let Some(server) = chooser.choose(&facts.server_name)
-        {
-            self.facts = Some(Arc::new(server.facts(keys, Hello::of(facts))));
-        }
-    }
-
     fn end(&mut self) {
         // Where a part of an answer is still here, the end is no complete one.
         if self.encrypted == 0 {
@@ -504,7 +478,34 @@ impl Transport for TlsStream {
         self.socket.reset_on_close();
     }
 
-    fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+    fn watch(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         self.socket.watch(epoll, token)
+    }
+}
+
+impl ClientTransport for TlsStream {
+    fn awaits_proxy_header(&self) -> bool {
+        self.socket.awaits_proxy_header()
+    }
+
+    fn read_proxy_header(&mut self) -> Poll<io::Result<ProxyHeader>> {
+        self.socket.read_proxy_header()
+    }
+
+    fn secured(&self) -> Secured<'_> {
+        match (&self.facts, &self.state) {
+            (Some(facts), _) => Secured::By(facts),
+            (None, State::Clear) => Secured::NotThoughItShould,
+            (None, _) => Secured::NotYet,
+        }
+    }
+
+    fn judge_again(&mut self, chooser: &Chooser) {
+        let Some(facts) = &self.facts else { return };
+        if let State::Keys(keys, _) = &self.state
+            && let Some(server) = chooser.choose(&facts.server_name)
+        {
+            self.facts = Some(Arc::new(server.facts(keys, Hello::of(facts))));
+        }
     }
 }

@@ -5,8 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::task::Poll;
 
-use super::{Capabilities, Ready, Transport};
-use crate::session::Token;
+use super::{Capabilities, ClientTransport, Ready, Transport};
 
 /// No transport.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +42,9 @@ impl Transport for Within {
 
     fn reset_on_close(&mut self) {}
 
-    fn watch(&mut self, _: BorrowedFd<'_>, _: Token) -> io::Result<()> {
+    fn watch(&mut self, _: BorrowedFd<'_>, _: u64) -> io::Result<()> {
         Ok(())
     }
 }
+
+impl ClientTransport for Within {}

@@ -6,8 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::Poll;
 
-use sekisho_net::session::Token;
-use sekisho_net::transport::{Capabilities, Ready, Transport};
+use sekisho_net::transport::{Capabilities, ClientTransport, Ready, Transport};
 
 use super::Shared;
 use super::spoil;
@@ -161,13 +160,15 @@ impl Transport for SimulatedTransport {
         self.resets = true;
     }
 
-    fn watch(&mut self, _: BorrowedFd<'_>, _: Token) -> io::Result<()> {
+    fn watch(&mut self, _: BorrowedFd<'_>, _: u64) -> io::Result<()> {
         if let Some(watch) = &mut self.shared.watches.borrow_mut()[self.client] {
             watch.is_told_of_changes = true;
         }
         Ok(())
     }
 }
+
+impl ClientTransport for SimulatedTransport {}
 
 impl Drop for SimulatedTransport {
     fn drop(&mut self) {
@@ -206,7 +207,7 @@ mod tests {
         fn new(seed: u64) -> Self {
             let sim = Sim::new(Rng::new(seed), None, false);
             let shared = World::new(Plan::draw(seed, Scope::WHOLE), sim).shared;
-            let token = Token::from_bits(7);
+            let token = sekisho_net::session::Token::from_bits(7);
             let watch = {
                 let (mut server, mut sim) = (shared.server.borrow_mut(), shared.sim.borrow_mut());
                 Watch::new(0, (1, token), false, &mut server, &mut sim)

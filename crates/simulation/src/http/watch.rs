@@ -193,6 +193,9 @@ impl Watch {
                 sim.demand(!is_heard, || "a client that acknowledges is called silent".into());
                 self.expired(kind, is_refused || !would_close, server, sim);
             }
+            Fact::Stalled => {
+                self.acknowledges(link, planned);
+            }
             Fact::Acknowledged => {
                 let is_heard = self.acknowledges(link, planned);
                 sim.demand(is_heard, || "a client that acknowledges nothing is waited for".into());

@@ -6,8 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::Poll;
 
-use sekisho_net::session::Token;
-use sekisho_net::transport::{Capabilities, Ready, Transport};
+use sekisho_net::transport::{Capabilities, ClientTransport, Ready, Transport};
 
 use super::Shared;
 use crate::Fault;
@@ -128,11 +127,13 @@ impl Transport for SimulatedTransport {
         self.resets = true;
     }
 
-    fn watch(&mut self, _: BorrowedFd<'_>, _: Token) -> io::Result<()> {
+    fn watch(&mut self, _: BorrowedFd<'_>, _: u64) -> io::Result<()> {
         self.shared.links.borrow_mut()[self.client].is_watched = true;
         Ok(())
     }
 }
+
+impl ClientTransport for SimulatedTransport {}
 
 impl Drop for SimulatedTransport {
     fn drop(&mut self) {

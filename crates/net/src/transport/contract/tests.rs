@@ -87,8 +87,8 @@ impl Sockets {
     fn new(mut transport: Box<dyn Transport>, peer: Box<dyn Peer>, can_reset: bool) -> Self {
         let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll");
         let token = Token::from_bits(7);
-        transport.watch(epoll.as_fd(), token).expect("it is watched");
-        transport.watch(epoll.as_fd(), token).expect("a second time does nothing");
+        transport.watch(epoll.as_fd(), token.bits()).expect("it is watched");
+        transport.watch(epoll.as_fd(), token.bits()).expect("a second time does nothing");
         let (orders, inbox) = channel();
         let (outbox, replies) = channel();
         std::thread::spawn(move || serve(peer, &inbox, &outbox));

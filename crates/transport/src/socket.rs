@@ -1,4 +1,4 @@
-//! A connected TCP or Unix socket.
+//! A connected socket: TCP, Unix, or datagrams of one peer.
 //!
 //! The kernel reports a change once (edge-triggered): the readiness holds until a call would block. A read
 //! that fills less than its room has taken all there is, which saves the call that would find nothing.
@@ -8,15 +8,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Poll, ready};
 
+use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::pipe::SpliceFlags;
 use sekisho_http::proxy_header::{self, BYTES_MAX, ProxyHeader};
 
-use super::{Capabilities, Ready, Transport};
-use crate::listen::LOCAL_CONGESTION;
-use crate::session::Token;
+use crate::{Capabilities, LOCAL_CONGESTION, Ready, Transport};
 
 /// The events to watch: all of them, edge-triggered.
 const CHANGES: EventFlags =
@@ -25,12 +24,20 @@ const CHANGES: EventFlags =
 /// Pages are moved where they can be, and nobody waits.
 const SPLICE: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
-/// A client's end.
+/// The kind of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Tcp,
+    Unix,
+    Udp,
+}
+
+/// A socket.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     ready: Ready,
-    is_tcp: bool,
+    kind: Kind,
     /// Whether the socket is registered with epoll. A connection that has its answer and its end in its first
     /// turn never needs it.
     is_watched: bool,
@@ -39,10 +46,20 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A stream over a socket that does not block.
-    pub const fn new(fd: OwnedFd, is_tcp: bool) -> Self {
-        let ready = Ready::BOTH;
-        Self { fd, ready, is_tcp, is_watched: false, awaits_proxy_header: false }
+    /// A connected stream socket that does not block.
+    pub fn new(fd: OwnedFd, is_tcp: bool) -> Self {
+        Self { ready: Ready::BOTH, ..Self::connecting(fd, is_tcp) }
+    }
+
+    /// A stream socket that is being connected: nothing can be sent or received yet.
+    pub const fn connecting(fd: OwnedFd, is_tcp: bool) -> Self {
+        let kind = if is_tcp { Kind::Tcp } else { Kind::Unix };
+        Self { fd, ready: Ready::NOTHING, kind, is_watched: false, awaits_proxy_header: false }
+    }
+
+    /// A socket for datagrams that does not block.
+    pub fn datagrams(fd: OwnedFd) -> Self {
+        Self { kind: Kind::Udp, ..Self::new(fd, false) }
     }
 
     /// The same where the header of a balancer comes first (`listen … proxy_protocol`).
@@ -53,7 +70,7 @@ impl Socket {
 
     /// The client's address; `None` on a Unix socket.
     pub fn peer(&self) -> Option<SocketAddr> {
-        if !self.is_tcp {
+        if !self.is_tcp() {
             return None;
         }
         socket2::SockRef::from(&self.fd).peer_addr().ok()?.as_socket()
@@ -61,11 +78,84 @@ impl Socket {
 
     /// Our own address; `None` on a Unix socket.
     pub fn local_ip(&self) -> Option<IpAddr> {
-        if !self.is_tcp {
+        if !self.is_tcp() {
             return None;
         }
         let address = socket2::SockRef::from(&self.fd).local_addr().ok()?;
         address.as_socket().map(|address| address.ip())
+    }
+
+    const fn is_tcp(&self) -> bool {
+        matches!(self.kind, Kind::Tcp)
+    }
+
+    /// Whether a read may find something.
+    pub const fn is_readable(&self) -> bool {
+        self.ready.may_read()
+    }
+
+    /// Appends what is there, as far as the spare capacity of `to` goes; zero is the end. The same as
+    /// [`Transport::read`] where the memory need not be cleared first. Of datagrams, one.
+    pub fn append(&mut self, to: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        let room = to.capacity() - to.len();
+        let read = self.with(Ready::TO_READ, |fd| {
+            rustix::net::recv(fd, spare_capacity(to), RecvFlags::empty()).map(|(_, count)| count)
+        });
+        self.note_read(&read, room);
+        read
+    }
+
+    /// A read that did not fill its room has emptied the socket: the next event says when there is more. A datagram says
+    /// nothing about the next one.
+    fn note_read(&mut self, read: &Poll<io::Result<usize>>, room: usize) {
+        if let Poll::Ready(Ok(count)) = *read
+            && count < room
+            && count > 0
+            && !self.has_ended()
+            && self.kind != Kind::Udp
+        {
+            self.ready = self.ready.without(Ready::TO_READ);
+        }
+    }
+
+    /// Whether the peer has sent nothing, neither bytes nor its end. Bytes stay where they are.
+    pub fn is_quiet(&mut self) -> bool {
+        let mut byte = [0u8; 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        self.with(Ready::TO_READ, |fd| {
+            rustix::net::recv(fd, &mut byte, flags).map(|(count, _)| count)
+        })
+        .is_pending()
+    }
+
+    /// Whether the header of a balancer comes first, and has not been read.
+    pub const fn awaits_proxy_header(&self) -> bool {
+        self.awaits_proxy_header
+    }
+
+    /// Reads that header, as a whole: until it is there, its bytes stay with the kernel, and a connection that stalls here holds no
+    /// memory.
+    pub fn read_proxy_header(&mut self) -> Poll<io::Result<ProxyHeader>> {
+        let mut bytes = [0; BYTES_MAX];
+        let seen = ready!(self.with(Ready::TO_READ, |fd| {
+            rustix::net::recv(fd, &mut bytes, RecvFlags::PEEK).map(|(count, _)| count)
+        }))?;
+        let broken = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+        let Some((header, length)) = proxy_header::parse(&bytes[..seen]).map_err(broken)? else {
+            if seen == 0 || self.has_ended() {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            // epoll reports further bytes.
+            self.ready = self.ready.without(Ready::TO_READ);
+            return Poll::Pending;
+        };
+        // They were there a moment ago, and there is no other reader.
+        let taken = rustix::net::recv(&self.fd, &mut bytes[..length], RecvFlags::empty())?.0;
+        if taken != length {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.awaits_proxy_header = false;
+        Poll::Ready(Ok(header))
     }
 
     /// Calls, if that does not have to wait.
@@ -90,9 +180,15 @@ impl Socket {
     }
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl Transport for Socket {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { send_file: true, splice: self.is_tcp }
+        Capabilities { send_file: true, splice: self.is_tcp() }
     }
 
     fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -103,18 +199,19 @@ impl Transport for Socket {
         let read = self.with(Ready::TO_READ, |fd| {
             rustix::net::recv(fd, &mut *into, RecvFlags::empty()).map(|(count, _)| count)
         });
-        if let Poll::Ready(Ok(count)) = read
-            && count < room
-            && count > 0
-            && !self.has_ended()
-        {
-            self.ready = self.ready.without(Ready::TO_READ);
-        }
+        self.note_read(&read, room);
         read
     }
 
     fn send(&mut self, bytes: &[u8], more: bool) -> Poll<io::Result<usize>> {
         let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+        if self.kind == Kind::Udp {
+            // A datagram leaves now, or is lost as on its way.
+            return Poll::Ready(match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
+                Err(Errno::AGAIN) => Ok(bytes.len()),
+                sent => Ok(sent?),
+            });
+        }
         self.with(Ready::TO_SEND, |fd| rustix::net::send(fd, bytes, flags))
     }
 
@@ -145,35 +242,6 @@ impl Transport for Socket {
         sekisho_sys::unacknowledged_bytes(&self.fd).ok()
     }
 
-    fn awaits_proxy_header(&self) -> bool {
-        self.awaits_proxy_header
-    }
-
-    /// As a whole: until it is there, its bytes stay with the kernel, and a connection that stalls here holds no
-    /// memory.
-    fn read_proxy_header(&mut self) -> Poll<io::Result<ProxyHeader>> {
-        let mut bytes = [0; BYTES_MAX];
-        let seen = ready!(self.with(Ready::TO_READ, |fd| {
-            rustix::net::recv(fd, &mut bytes, RecvFlags::PEEK).map(|(count, _)| count)
-        }))?;
-        let broken = |why| io::Error::new(io::ErrorKind::InvalidData, why);
-        let Some((header, length)) = proxy_header::parse(&bytes[..seen]).map_err(broken)? else {
-            if seen == 0 || self.has_ended() {
-                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-            }
-            // epoll reports further bytes.
-            self.ready = self.ready.without(Ready::TO_READ);
-            return Poll::Pending;
-        };
-        // They were there a moment ago, and there is no other reader.
-        let taken = rustix::net::recv(&self.fd, &mut bytes[..length], RecvFlags::empty())?.0;
-        if taken != length {
-            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-        }
-        self.awaits_proxy_header = false;
-        Poll::Ready(Ok(header))
-    }
-
     fn note(&mut self, ready: Ready) {
         self.ready |= ready;
     }
@@ -192,20 +260,20 @@ impl Transport for Socket {
 
     fn cork(&self, is_corked: bool) {
         // Not for a Unix socket, which has none.
-        if self.is_tcp {
+        if self.is_tcp() {
             let _ = socket2::SockRef::from(&self.fd).set_tcp_cork(is_corked);
         }
     }
 
     fn set_no_delay(&self, is_on: bool) {
-        if self.is_tcp {
+        if self.is_tcp() {
             // Without it, all that is lost is a moment.
             let _ = socket2::SockRef::from(&self.fd).set_tcp_nodelay(is_on);
         }
     }
 
     fn stay_local(&self) {
-        if self.is_tcp {
+        if self.is_tcp() {
             // Without it, all that is lost is the speed.
             let _ = socket2::SockRef::from(&self.fd).set_tcp_congestion(LOCAL_CONGESTION);
         }
@@ -213,7 +281,7 @@ impl Transport for Socket {
 
     /// Spares both sides some work; see `listen::UNSENT_BYTES` for why it is not so from the start.
     fn lift_unsent_limit(&self) {
-        if self.is_tcp {
+        if self.is_tcp() {
             // Without it, all that is lost is the speed.
             let _ = socket2::SockRef::from(&self.fd).set_tcp_notsent_lowat(u32::MAX);
         }
@@ -230,9 +298,9 @@ impl Transport for Socket {
     }
 
     /// The kernel removes a closed socket from epoll by itself.
-    fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+    fn watch(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         if !self.is_watched {
-            epoll::add(epoll, &self.fd, EventData::new_u64(token.bits()), CHANGES)?;
+            epoll::add(epoll, &self.fd, EventData::new_u64(token), CHANGES)?;
             self.is_watched = true;
         }
         Ok(())
