@@ -236,22 +236,24 @@ impl Worker {
 
     /// Finds the sessions that are due: their sockets have changed, or they were woken.
     pub(crate) fn collect_due(&self, loop_waker: &Waker, events: &[Event], due: &mut Vec<Token>) {
-        // First the tasks that wait for servers: the sessions that they wake have their turn in this round.
-        self.scheduler.wake_queue.begin_look();
+        let Scheduler { reactor, wake_queue, .. } = &self.scheduler;
+        let mut sessions = self.sessions.borrow_mut();
+        // Before the woken sessions are collected: those that a server's socket wakes have their turn in this round.
+        wake_queue.begin_look();
         for event in events {
-            self.scheduler.reactor.handle(event.data.u64(), Ready::from_kernel(event.flags));
+            let (token, ready) = (event.data.u64(), Ready::from_kernel(event.flags));
+            if Reactor::is_slot(token) {
+                reactor.handle(token, ready);
+            } else {
+                sessions.note_ready(Token::from_bits(token), ready);
+            }
         }
-        self.scheduler.wake_queue.collect(loop_waker, due);
+        wake_queue.collect(loop_waker, due);
         if !events.is_empty() || !due.is_empty() {
             self.heap.note_activity();
         }
-        let mut sessions = self.sessions.borrow_mut();
         for token in due.drain(..) {
             sessions.call(token);
-        }
-        for event in events.iter().filter(|event| !Reactor::is_slot(event.data.u64())) {
-            let token = Token::from_bits(event.data.u64());
-            sessions.note_ready(token, Ready::from_kernel(event.flags));
         }
         sessions.take_due(loop_waker, due);
     }

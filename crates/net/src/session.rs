@@ -368,8 +368,12 @@ impl Sessions {
         let slot = &mut self.slots[key.index()];
         slot.waits_to_send = waits_to_send;
         (slot.deadline, slot.turns_early) = (deadline, turn_at.is_some());
-        let at = deadline.map(|deadline| deadline.at).into_iter().chain(turn_at).min();
-        let Some(at) = at else { return false };
+        let at = match (deadline, turn_at) {
+            (Some(Deadline { at, .. }), None) => at,
+            (Some(Deadline { at, .. }), Some(turn)) => at.min(turn),
+            (None, Some(turn)) => turn,
+            (None, None) => return false,
+        };
         if slot.queued.is_some_and(|queued| queued <= at) {
             return false;
         }

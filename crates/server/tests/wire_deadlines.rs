@@ -25,7 +25,7 @@ const LATE_MAX: Duration = Duration::from_millis(50);
 const TRIES: usize = 5;
 
 const HEADER: Duration = Duration::from_millis(900);
-const BODY: Duration = Duration::from_millis(1000);
+const BODY: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: Duration = Duration::from_millis(1100);
 const SEND: Duration = Duration::from_millis(1200);
 const PROGRAM: Duration = Duration::from_millis(700);

@@ -53,6 +53,7 @@ impl Ready {
     pub const ALL: Self = Self(15);
 
     /// As the kernel says it.
+    #[inline]
     pub fn from_kernel(flags: EventFlags) -> Self {
         let mut ready = Self::NOTHING;
         let is_lost = flags.intersects(EventFlags::ERR | EventFlags::HUP);
@@ -72,22 +73,26 @@ impl Ready {
     }
 
     /// Whether a read would find something.
+    #[inline]
     pub const fn may_read(self) -> bool {
         self.has(Self::TO_READ)
     }
 
     /// Whether it has all of `other`.
+    #[inline]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Whether it has any of `other`.
+    #[inline]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
     /// Without what `other` has.
     #[must_use]
+    #[inline]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
@@ -96,12 +101,14 @@ impl Ready {
 impl BitOr for Ready {
     type Output = Self;
 
+    #[inline]
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
 impl BitOrAssign for Ready {
+    #[inline]
     fn bitor_assign(&mut self, other: Self) {
         *self = *self | other;
     }

@@ -58,15 +58,13 @@ impl Reactor {
     }
 
     /// Whether a token is that of a slot, and not one of the owner's.
+    #[inline]
     pub const fn is_slot(token: u64) -> bool {
         token & SLOT_BIT != 0
     }
 
-    /// An event of the epoll: wakes the task that waits for it. Tokens of the owner are ignored.
+    /// An event of the epoll at the token of a slot: wakes the task that waits for it.
     pub fn handle(&self, token: u64, ready: Ready) {
-        if !Self::is_slot(token) {
-            return;
-        }
         let mut slots = self.slots.borrow_mut();
         let slot = slots.slots.get_mut(index_of(token));
         // A transport that was closed may have had an event just before.
@@ -101,6 +99,7 @@ pub struct Registration {
 
 impl Registration {
     /// Tells the transport what has become ready since the last call.
+    #[inline]
     pub fn update(&self, transport: &mut impl Transport) {
         let mut slots = self.reactor.slots.borrow_mut();
         if let Some(slot) = slots.slots.get_mut(index_of(self.token)) {
@@ -112,6 +111,7 @@ impl Registration {
     }
 
     /// Has this waker woken when the transport becomes ready for one of these.
+    #[inline]
     pub fn wait(
         &self,
         transport: &mut impl Transport,

@@ -90,12 +90,14 @@ impl Socket {
     }
 
     /// Whether a read may find something.
+    #[inline]
     pub const fn is_readable(&self) -> bool {
         self.ready.may_read()
     }
 
     /// Appends what is there, as far as the spare capacity of `to` goes; zero is the end. The same as
     /// [`Transport::read`] where the memory need not be cleared first. Of datagrams, one.
+    #[inline]
     pub fn append(&mut self, to: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let room = to.capacity() - to.len();
         let read = self.with(Ready::TO_READ, |fd| {
@@ -107,6 +109,7 @@ impl Socket {
 
     /// A read that did not fill its room has emptied the socket: the next event says when there is more. A datagram says
     /// nothing about the next one.
+    #[inline]
     fn note_read(&mut self, read: &Poll<io::Result<usize>>, room: usize) {
         if let Poll::Ready(Ok(count)) = *read
             && count < room
@@ -119,6 +122,7 @@ impl Socket {
     }
 
     /// Whether the peer has sent nothing, neither bytes nor its end. Bytes stay where they are.
+    #[inline]
     pub fn is_quiet(&mut self) -> bool {
         let mut byte = [0u8; 1];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -159,6 +163,7 @@ impl Socket {
     }
 
     /// Calls, if that does not have to wait.
+    #[inline]
     fn with(
         &mut self,
         needed: Ready,
@@ -187,10 +192,12 @@ impl AsFd for Socket {
 }
 
 impl Transport for Socket {
+    #[inline]
     fn capabilities(&self) -> Capabilities {
         Capabilities { send_file: true, splice: self.is_tcp() }
     }
 
+    #[inline]
     fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.awaits_proxy_header {
             return Poll::Pending;
@@ -203,6 +210,7 @@ impl Transport for Socket {
         read
     }
 
+    #[inline]
     fn send(&mut self, bytes: &[u8], more: bool) -> Poll<io::Result<usize>> {
         let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
         if self.kind == Kind::Udp {
@@ -242,18 +250,22 @@ impl Transport for Socket {
         sekisho_sys::unacknowledged_bytes(&self.fd).ok()
     }
 
+    #[inline]
     fn note(&mut self, ready: Ready) {
         self.ready |= ready;
     }
 
+    #[inline]
     fn is_full(&self) -> bool {
         !self.ready.has(Ready::TO_SEND)
     }
 
+    #[inline]
     fn has_ended(&self) -> bool {
         self.ready.has(Ready::ENDED)
     }
 
+    #[inline]
     fn is_lost(&self) -> bool {
         self.ready.has(Ready::LOST)
     }
@@ -298,6 +310,7 @@ impl Transport for Socket {
     }
 
     /// The kernel removes a closed socket from epoll by itself.
+    #[inline]
     fn watch(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         if !self.is_watched {
             epoll::add(epoll, &self.fd, EventData::new_u64(token), CHANGES)?;
@@ -319,6 +332,7 @@ mod tests {
         (Socket::new(ours.into(), false), theirs)
     }
 
+    #[inline]
     fn read(stream: &mut Socket, room: usize) -> Option<usize> {
         match stream.read(&mut vec![0; room]) {
             Poll::Ready(read) => Some(read.expect("a read")),

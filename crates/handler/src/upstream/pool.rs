@@ -110,7 +110,7 @@ type GroupPool = (Weak<Group>, keepalive::Pool<Connection>);
 /// What a worker keeps.
 #[derive(Debug)]
 pub struct Pools {
-    groups: RefCell<HashMap<PoolKey, GroupPool>>,
+    groups: RefCell<HashMap<PoolKey, GroupPool, foldhash::fast::RandomState>>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
     work: RefCell<Vec<Box<Work>>>,
     plans: RefCell<Vec<Plan>>,
