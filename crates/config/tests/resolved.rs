@@ -82,19 +82,29 @@ fn full() -> Config {
 
 const TEN: Option<Duration> = Some(Duration::from_secs(10));
 
-/// T4: defaults are 10 s each.
+/// T4: defaults are nginx's.
 #[test]
-fn every_deadline_is_ten_seconds_unless_said() {
+fn deadlines_have_the_defaults_of_nginx() {
     let config = loaded("http { server { listen 80; } }");
     let settings = server_settings(&config, 0);
-    assert_eq!(config.http.servers[0].client_header_timeout, TEN);
-    assert_eq!(settings.client_body_timeout, TEN);
-    assert_eq!(settings.client_body_min_rate, Some(240), "a drip is no body");
+    let minute = Some(Duration::from_mins(1));
+    assert_eq!(config.http.servers[0].client_header_timeout, minute);
+    assert_eq!(settings.client_body_timeout, minute);
+    assert_eq!(settings.client_body_min_rate, None);
     assert_eq!(settings.client_body_buffer_size, 16384);
-    assert_eq!(settings.keepalive_timeout, TEN);
-    assert_eq!(settings.send_timeout, Some(Duration::from_mins(1)), "as in nginx");
+    assert_eq!(settings.keepalive_timeout, Some(Duration::from_secs(75)));
+    assert_eq!(settings.send_timeout, minute);
     assert_eq!(settings.lingering_timeout, TEN);
-    assert_eq!(config.main.worker_shutdown_timeout, TEN);
+    // A stop has an end; sessions of a former configuration have none unless it is set (O3).
+    assert_eq!(
+        (config.main.worker_shutdown_timeout, config.main.former_sessions_timeout),
+        (TEN, None)
+    );
+    let config = loaded("worker_shutdown_timeout 10s; http { server { listen 80; } }");
+    assert_eq!(
+        (config.main.worker_shutdown_timeout, config.main.former_sessions_timeout),
+        (TEN, TEN)
+    );
 }
 
 /// T2: `0` or `off` in the configuration means none.

@@ -10,17 +10,12 @@ pub(crate) const CONTENT_LENGTH: &[u8] = b"CONTENT_LENGTH";
 /// The same as a field of the request.
 const HTTP_CONTENT_LENGTH: &[u8] = b"HTTP_CONTENT_LENGTH";
 
-/// Adds `HTTP_*` for each field of the request that may become one, those of one name together. A name that
-/// is there already, because the configuration sets it, is left as it is.
-pub fn push_http_params(head: &Head, out: &mut Fields) {
-    let configured: Vec<Vec<u8>> = out
-        .iter()
-        .filter(|(name, _)| name.starts_with(b"HTTP_"))
-        .map(|(n, _)| n.to_vec())
-        .collect();
+/// Adds `HTTP_*` for each field of the request that may become one, those of one name together. A name that the
+/// configuration sets is left as it is.
+pub fn push_http_params(head: &Head, is_configured: impl Fn(&[u8]) -> bool, out: &mut Fields) {
     // Here the application also gets the `Authorization` field, as in nginx.
     http_variables(head, true, |name, values| {
-        if !configured.iter().any(|known| known == name) {
+        if !is_configured(name) {
             out.push_with(name, |value| values.write(value));
         }
     });
@@ -29,7 +24,7 @@ pub fn push_http_params(head: &Head, out: &mut Fields) {
         [(b"HTTP_CONTENT_TYPE", Known::ContentType), (HTTP_CONTENT_LENGTH, Known::ContentLength)];
     for (name, known) in own {
         if let Some(value) = head.known(known)
-            && !configured.iter().any(|set| set == name)
+            && !is_configured(name)
         {
             out.push(name, value);
         }

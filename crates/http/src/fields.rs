@@ -22,7 +22,34 @@ const HOP_BY_HOP: [&str; 8] = [
 
 /// Whether a field is about one connection only.
 pub fn is_hop_by_hop(name: &[u8]) -> bool {
-    HOP_BY_HOP.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+    // Most fields are of another length.
+    const LENGTHS: u32 = lengths(&HOP_BY_HOP);
+    name.len() < 32
+        && LENGTHS >> name.len() & 1 == 1
+        && HOP_BY_HOP.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// A set of the lengths of these names.
+const fn lengths(names: &[&str]) -> u32 {
+    let (mut set, mut at) = (0, 0);
+    while at < names.len() {
+        set |= 1 << names[at].len();
+        at += 1;
+    }
+    set
+}
+
+/// Whether an option of `Connection` names a field that is not passed on (RFC 9110 §7.6.1). Most options name none. A
+/// peer cannot have fields removed that say who asks and where from: a server in front of this one may have added them.
+pub fn is_nomination(option: &[u8]) -> bool {
+    const NAMES_NONE: [&[u8]; 5] = [b"", b"close", b"keep-alive", b"upgrade", b"te"];
+    const KEPT: [&[u8]; 4] = [b"authorization", b"cookie", b"forwarded", b"host"];
+    const KEPT_STARTS: [&[u8]; 3] = [b"content-", b"x-forwarded-", b"x-real-"];
+    let is = |name: &&[u8]| option.eq_ignore_ascii_case(name);
+    let starts = |start: &&[u8]| {
+        option.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start))
+    };
+    !NAMES_NONE.iter().any(is) && !KEPT.iter().any(is) && !KEPT_STARTS.iter().any(starts)
 }
 
 /// What has no meaning behind a body, or must be known before it (RFC 9110 §6.5.1): how long it is, what it is, whom the
@@ -52,16 +79,17 @@ pub fn is_trailer(name: &[u8]) -> bool {
 /// connection to the client, whether by its name or by a `Connection` field. Neither `Host` nor
 /// `Content-Length`, which are written anew, and none that the configuration replaces.
 pub fn push_end_to_end(head: &Head, out: &mut Fields, is_replaced: impl Fn(&[u8]) -> bool) {
-    let has_connection = head.known(Known::Connection).is_some();
+    let options = || {
+        let values = head.all_known(Known::Connection);
+        values.flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+    };
+    let has_nominations = options().any(is_nomination);
     for (name, value) in head.fields() {
         let is_said_anew =
             name.eq_ignore_ascii_case(b"host") || name.eq_ignore_ascii_case(b"content-length");
-        let is_nominated = || {
-            head.all_known(Known::Connection)
-                .flat_map(|value| value.split(|byte| *byte == b','))
-                .any(|option| option.trim_ascii().eq_ignore_ascii_case(name))
-        };
-        let is_ours = is_hop_by_hop(name) || (has_connection && is_nominated());
+        let is_nominated =
+            || options().any(|it| it.eq_ignore_ascii_case(name) && is_nomination(it));
+        let is_ours = is_hop_by_hop(name) || (has_nominations && is_nominated());
         if !is_said_anew && !is_ours && !is_replaced(name) {
             out.push(name, value);
         }
@@ -297,6 +325,29 @@ mod tests {
         let mut out = Fields::default();
         push_end_to_end(&head, &mut out, |name| name == b"X-Replaced");
         assert_eq!(out, [("X-End", "2"), ("Accept", "*/*")].into_iter().collect());
+    }
+
+    /// V3: nor can a client have fields removed that a server in front of this one has added.
+    #[test]
+    fn a_client_does_not_have_fields_of_others_removed() {
+        let kept = [
+            "Authorization",
+            "cookie",
+            "X-Forwarded-For",
+            "X-Real-IP",
+            "Forwarded",
+            "Content-Type",
+        ];
+        let mut head = Head::default();
+        head.begin(b"GET", b"/", Version::Http11);
+        head.push(b"Connection", kept.join(", ").as_bytes());
+        let fields = kept.map(|name| (name, "1"));
+        for (name, value) in fields {
+            head.push(name.as_bytes(), value.as_bytes());
+        }
+        let mut out = Fields::default();
+        push_end_to_end(&head, &mut out, |_| false);
+        assert_eq!(out, fields.into_iter().collect());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::ops::Range;
 use sekisho_lifecycle::{Engine, Moment};
 
 use crate::fields::Fields;
-pub use crate::fields::{is_hop_by_hop, is_trailer, push_end_to_end};
+pub use crate::fields::{is_hop_by_hop, is_nomination, is_trailer, push_end_to_end};
 pub use failure::{BodyFault, Failure, HeadFault, Origin, Phase};
 pub use timers::{Timeouts, Timers};
 

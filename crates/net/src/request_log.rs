@@ -2,7 +2,8 @@
 //! answer that went wrong.
 
 use sekisho_config::Level;
-use sekisho_http::Status;
+use sekisho_http::refusal::Cause;
+use sekisho_http::{Known, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Request, RouteState, Sent};
 
@@ -143,13 +144,23 @@ impl Trouble<'_> {
         let Self { worker, request, .. } = self;
         let site = &self.accepted.bound_site.site;
         let logger = site.error_logger(self.route.location);
-        let level = if refusal.is_some() { Level::Info } else { Level::Error };
+        let is_too_large = refusal.is_some_and(|refusal| refusal.cause == Cause::BodyTooLarge);
+        let level = if refusal.is_some() && !is_too_large { Level::Info } else { Level::Error };
         if !logger.wants(level) {
             return;
         }
         let stamp = worker.clock.stamp(now);
         let facts = request.connection;
         let about = about(&self.accepted.bound_site, request, self.route);
+        if is_too_large {
+            // In nginx's words, which people search for.
+            let body = request.head.known(Known::ContentLength).map_or_else(
+                || "chunked body".to_owned(),
+                |length| format!("body: {} bytes", length.escape_ascii()),
+            );
+            let message = format_args!("client intended to send too large {body}, {about}");
+            return logger.write(level, stamp, Some(facts.id), message);
+        }
         if let Some(refusal) = refusal {
             let cause = refusal.cause.message();
             let message = format_args!("refused with {status}: {cause}, {about}");

@@ -11,6 +11,7 @@ use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{CookieName, CookieRule, Family, Forward, PassTo, Rename};
 use crate::names::regex_of;
 use crate::parse::Word;
+use crate::report::Report;
 
 pub(super) const ROWS: &[Row] = &[
     active(
@@ -147,13 +148,21 @@ const SET_HEADER: &str =
 fn set_header(
     l: &mut Level,
     d: &Directive<'_>,
-    s: &Scope<'_>,
+    s: &mut Scope<'_>,
     family: Family,
 ) -> Result<(), Fault> {
     let name: Box<str> = d.text(d.arg(0))?.into();
     let value = d.template(d.arg(1), s)?;
     let is_first = d.is_first_of(l);
-    push(&mut l.forward(family).set_headers, is_first, (name, value));
+    let headers = &mut l.forward(family).set_headers;
+    let is_host = |name: &str| name.eq_ignore_ascii_case("host");
+    // A request has one `Host`. Debian's `proxy_params` sets it, and many recipes set it again.
+    if is_host(&name) && !is_first && headers.iter().any(|(name, _)| is_host(name)) {
+        let message = "Host is set a second time: this value counts";
+        s.reports.push(Report::warning(s.files, d.arg(0).span, message));
+        *headers = headers.iter().filter(|(name, _)| !is_host(name)).cloned().collect();
+    }
+    push(headers, is_first, (name, value));
     Ok(())
 }
 

@@ -216,6 +216,10 @@ impl Source<'_> {
 
     fn params(&self, forward: &Forward, out: &mut Fields) {
         for param in forward.params.iter() {
+            // As in nginx, a parameter of this kind that is set to nothing removes the client's field.
+            if param.name.starts_with("HTTP_") && param.value.as_literal() == Some(b"") {
+                continue;
+            }
             if param.is_optional {
                 out.push_unless_empty(param.name.as_bytes(), |out| {
                     self.push_value(&param.value, out);
@@ -225,7 +229,8 @@ impl Source<'_> {
             }
         }
         if forward.pass_request_headers {
-            push_http_params(self.request.head, out);
+            let is_set = |name: &[u8]| forward.params.iter().any(|it| it.name.as_bytes() == name);
+            push_http_params(self.request.head, is_set, out);
         }
     }
 }

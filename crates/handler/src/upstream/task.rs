@@ -42,6 +42,10 @@ use crate::request_body::{Gathered, RequestBody};
 use crate::task::{Outbox, Progress};
 use keeping::report_unkept;
 
+/// Maximum length of a line of the error log for a FastCGI application, as in nginx.
+const STDERR_LINE_BYTES_MAX: usize = 2048;
+/// Maximum number of bytes that one request may have its application write to the error log.
+const STDERR_BYTES_MAX: usize = 64 * 1024;
 /// So much of an answer is gathered before it is handed on, while more is there.
 const HAND_ON_BYTES: usize = 128 * 1024;
 
@@ -163,6 +167,8 @@ pub(super) struct UpstreamTask {
     reading_since: Option<Moment>,
     /// What followed the body.
     trailers: Fields,
+    /// How much the application has sent for the error log.
+    stderr_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -193,6 +199,7 @@ impl UpstreamTask {
             resumes: None,
             reading_since: None,
             trailers: Fields::default(),
+            stderr_bytes: 0,
         }
     }
 
@@ -598,16 +605,10 @@ impl UpstreamTask {
                 let caught = &self.parts.pass.forward.caught;
                 let is_caught =
                     caught.iter().any(|text| memchr::memmem::find(bytes, text).is_some());
-                let text = String::from_utf8_lossy(bytes).trim_end().to_owned();
-                let words = phase.words();
-                self.report(
-                    Level::Error,
-                    Some(peer),
-                    format_args!(
-                        "FastCGI sent in stderr: \"{}\" while {words}",
-                        text.escape_debug()
-                    ),
-                );
+                let shown = &bytes[..bytes.len().min(STDERR_LINE_BYTES_MAX)];
+                let text = String::from_utf8_lossy(shown).trim_end().to_owned();
+                let count = bytes.len();
+                self.report_stderr(peer, &text, count, phase);
                 if is_caught {
                     self.fail(Failure::BadHead(HeadFault::Caught), phase, out, now);
                 }
@@ -615,6 +616,24 @@ impl UpstreamTask {
             Event::End => self.finish(now),
             Event::Upgraded => self.upgrade(out, now),
             Event::Failed(failure) => self.fail(failure, phase, out, now),
+        }
+    }
+
+    /// Logs what the application says about the request, within limits.
+    fn report_stderr(&mut self, peer: usize, text: &str, count: usize, phase: Phase) {
+        let before = self.stderr_bytes;
+        self.stderr_bytes += count;
+        if before >= STDERR_BYTES_MAX {
+            return;
+        }
+        let (text, words) = (text.escape_debug(), phase.words());
+        let what = format_args!("FastCGI sent in stderr: \"{text}\" while {words}");
+        self.report(Level::Error, Some(peer), what);
+        if self.stderr_bytes >= STDERR_BYTES_MAX {
+            let what = format_args!(
+                "FastCGI sent more than {STDERR_BYTES_MAX} bytes in stderr: the rest is not logged"
+            );
+            self.report(Level::Error, Some(peer), what);
         }
     }
 

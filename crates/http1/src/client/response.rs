@@ -1,7 +1,7 @@
 //! The head of an answer: where it ends, and its content, or why that is not certain. As
 //! strict as the server's side (H9): a head that two readers could read differently is a fault (U3).
 
-use sekisho_http::upstream::{HeadFault, ResponseHead, is_hop_by_hop};
+use sekisho_http::upstream::{HeadFault, ResponseHead, is_hop_by_hop, is_nomination};
 use sekisho_http::{Fields, Status, Version};
 
 use crate::parse::{self, is_value_byte};
@@ -268,13 +268,13 @@ fn content_length(fields: &[httparse::Header<'_>]) -> Result<Option<u64>, HeadFa
 /// Keeps what is not about this connection: by name, and by what `Connection` names (RFC 9110 §7.6.1). The length
 /// is kept elsewhere.
 fn push_end_to_end(fields: &[httparse::Header<'_>], keeps_upgrade: bool, out: &mut Fields) {
-    let has_options = options(fields).next().is_some();
+    let has_nominations = options(fields).any(is_nomination);
     for field in fields {
         let name = field.name.as_bytes();
         let is_upgrade = keeps_upgrade && field.name.eq_ignore_ascii_case("upgrade");
         let is_ours = is_hop_by_hop(name)
             || field.name.eq_ignore_ascii_case("content-length")
-            || (has_options && options(fields).any(|option| option.eq_ignore_ascii_case(name)));
+            || (has_nominations && options(fields).any(|option| option.eq_ignore_ascii_case(name)));
         if is_upgrade || !is_ours {
             out.push(name, field.value);
         }

@@ -159,3 +159,36 @@ fn an_scgi_application_answers() {
     let response = server.connect().request_with_body("POST", "/x?y", "", b"hello");
     assert_eq!((response.status, response.text().as_str()), (201, "/x?y hello"));
 }
+
+/// A record of FastCGI.
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let length = (content.len() as u16).to_be_bytes();
+    [&[1, kind, 0, 1, length[0], length[1], 0, 0], content].concat()
+}
+
+/// O5, C10: an application cannot fill the disk with what it says about one request.
+#[test]
+fn what_an_application_says_for_the_log_is_bounded() {
+    let backend = Backend::start(|connection| {
+        if connection.more().is_some() {
+            for _ in 0..200 {
+                connection.send(record(7, &[b'x'; 60_000]));
+            }
+            connection.send(record(6, b"Content-Type: text/plain\r\n\r\nok"));
+            connection.send(record(6, b""));
+            connection.send(record(3, &[0; 8]));
+        }
+        connection.wait_for_end();
+    });
+    let to = backend.address();
+    let location = format!(
+        "location / {{ fastcgi_pass {to}; fastcgi_param HTTP_PROXY \"\"; fastcgi_param HTTP_EMPTY $arg_none; }}"
+    );
+    let server = serve(Tree::new(), &location);
+    let response = server.connect().request("GET", "/", "Proxy: evil\r\n");
+    assert_eq!(response.text(), "ok");
+    let log = server.log("error.log");
+    let lines = log.matches("FastCGI sent in stderr").count();
+    assert!(lines < 40 && log.len() < 100_000, "{lines} lines, {} bytes", log.len());
+    assert_eq!(log.matches("the rest is not logged").count(), 1);
+}

@@ -237,3 +237,55 @@ fn other_methods_are_passed_on_within_limit_except() {
         assert!(response.text().starts_with(expected), "{method} {target}: {}", response.text());
     }
 }
+
+/// N1: Debian's `proxy_params` sets `Host`, and recipes set it again.
+#[test]
+fn the_last_host_of_a_block_counts() {
+    let backend = echo();
+    let to = backend.address();
+    let server = serve(
+        Tree::new(),
+        &format!(
+            "proxy_set_header Host outer; location / {{ proxy_set_header Host first; proxy_set_header X-A 1;
+             proxy_set_header host second; proxy_pass http://{to}; }}"
+        ),
+    );
+    let head = server.connect().get("/").text();
+    assert!(
+        head.contains("second") && !head.contains("first") && head.contains("X-A: 1"),
+        "{head}"
+    );
+    let warning = "Host is set a second time: this value counts";
+    assert_eq!(server.stderr().matches(warning).count(), 1, "{}", server.stderr());
+}
+
+/// U3: a client removes fields of the connection, and none that says where a request comes from.
+#[test]
+fn a_client_does_not_have_the_fields_of_a_front_server_removed() {
+    let backend = echo();
+    let server =
+        serve(Tree::new(), &format!("location / {{ proxy_pass http://{}; }}", backend.address()));
+    let fields = "Connection: X-Forwarded-For, Cookie, X-Hop\r\nX-Forwarded-For: 192.0.2.1\r\nCookie: a=1\r\nX-Hop: 1\r\n";
+    let head = server.connect().request("GET", "/", fields).text();
+    assert!(head.contains("X-Forwarded-For: 192.0.2.1") && head.contains("Cookie: a=1"), "{head}");
+    assert!(!head.contains("X-Hop"), "{head}");
+}
+
+/// O6: in nginx's words, at its level.
+#[test]
+fn a_body_that_is_too_large_is_in_the_error_log() {
+    let backend = echo();
+    let to = backend.address();
+    let server = serve(
+        Tree::new(),
+        &format!("client_max_body_size 1k; location / {{ proxy_pass http://{to}; }}"),
+    );
+    let response = server.connect().request_with_body("POST", "/", "", vec![b'x'; 20_000]);
+    assert_eq!(response.status, 413);
+    let log = server.log("error.log");
+    assert!(
+        log.contains("[error]")
+            && log.contains("client intended to send too large body: 20000 bytes, client: "),
+        "{log}"
+    );
+}
