@@ -172,7 +172,7 @@ fn what_an_application_says_for_the_log_is_bounded() {
     let backend = Backend::start(|connection| {
         if connection.more().is_some() {
             for _ in 0..200 {
-                connection.send(record(7, &[b'x'; 60_000]));
+                connection.send(record(7, &vec![b'x'; 60_000]));
             }
             connection.send(record(6, b"Content-Type: text/plain\r\n\r\nok"));
             connection.send(record(6, b""));
