@@ -26,6 +26,7 @@ use crate::event::{Event, Loss, Scratch, StreamId};
 use crate::frame::{self, MAX_31, PAYLOAD_BYTES_MAX, WINDOW_BYTES};
 use crate::hpack::{Decoder, Encoder};
 use crate::policy::Policy;
+use crate::schedule::Schedule;
 use crate::stream::{Closed, Output, Streams};
 
 /// How many bytes of answers to the peer's control frames may wait before no more input is taken: a peer
@@ -103,7 +104,7 @@ pub struct Http2 {
     /// Streams that may have something to tell about their body.
     listed: Vec<StreamId>,
     /// Streams whose shell has body bytes to send.
-    ready: Vec<StreamId>,
+    schedule: Schedule,
     /// Frames to be sent that were made without a scratch.
     control: Vec<u8>,
     /// Responses on their way, and where in the output each one ends.
@@ -119,7 +120,6 @@ pub struct Http2 {
     /// The highest stream number that was used.
     last: u32,
     requests: u64,
-    turns: u32,
     /// How much we may send on the connection.
     send_window: i64,
     /// How much the client may send on the connection.
@@ -165,7 +165,7 @@ impl Http2 {
             budget: Budget::default(),
             events: VecDeque::new(),
             listed: Vec::new(),
-            ready: Vec::new(),
+            schedule: Schedule::default(),
             control: Vec::new(),
             leaving: VecDeque::new(),
             written: 0,
@@ -175,7 +175,6 @@ impl Http2 {
             control_mark: 0,
             last: 0,
             requests: 0,
-            turns: 0,
             send_window: i64::from(WINDOW_BYTES),
             receive_window: WINDOW_BYTES,
             owed: 0,
@@ -274,7 +273,7 @@ impl Http2 {
         if self.streams.is_empty() {
             self.streams.shrink();
             self.listed = Vec::new();
-            self.ready = Vec::new();
+            self.schedule.shrink();
             if self.leaving.is_empty() {
                 self.leaving = VecDeque::new();
             }
@@ -304,7 +303,8 @@ impl Http2 {
             + self.decoder.capacity()
             + self.encoder.capacity()
             + self.events.capacity() * size_of::<Event>()
-            + (self.listed.capacity() + self.ready.capacity()) * size_of::<StreamId>()
+            + self.listed.capacity() * size_of::<StreamId>()
+            + self.schedule.capacity()
             + self.leaving.capacity() * size_of::<(u64, StreamId)>()
             + self.control.capacity()
     }
@@ -409,6 +409,7 @@ impl Http2 {
             Output::Gone => {}
             Output::Finished => self.streams.remove(id, Closed::Otherwise),
             _ => {
+                self.schedule.set_ready(id, stream, false);
                 stream.leave();
                 self.unready(id);
                 self.events.push_back(Event::ClientLost(id, loss));
@@ -419,11 +420,11 @@ impl Http2 {
     fn lose_streams(&mut self) {
         for (id, stream) in self.streams.iter_mut() {
             if !matches!(stream.output, Output::Gone | Output::Finished) {
+                self.schedule.set_ready(id, stream, false);
                 stream.leave();
                 self.events.push_back(Event::ClientLost(id, Loss::Connection));
             }
         }
-        self.ready.clear();
     }
 
     /// Nothing more is written; earlier output is still sent.

@@ -32,6 +32,7 @@ pub mod policy;
 pub mod priority;
 pub mod refusal;
 mod request;
+mod schedule;
 mod stream;
 
 pub use budget::Bound;

@@ -64,8 +64,10 @@ pub(crate) struct Stream {
     /// The shell has body bytes to send.
     pub(crate) is_ready: bool,
     pub(crate) priority: Priority,
-    /// When it last had its turn to send.
-    pub(crate) turn: u32,
+    /// When it last had its turn to send, as the [`Schedule`](crate::schedule::Schedule) counts.
+    pub(crate) turn: u64,
+    /// Its place in the queue of the schedule.
+    pub(crate) rank: Option<u64>,
     /// How much we may send.
     pub(crate) send_window: i64,
     /// How much the client may send.
@@ -109,6 +111,7 @@ impl Stream {
             is_ready: false,
             priority: Priority::default(),
             turn: 0,
+            rank: None,
             send_window: 0,
             receive_window: 0,
             owed: 0,
@@ -140,7 +143,7 @@ impl Stream {
         self.fate = Fate::Discarded;
         self.stored = Vec::new();
         self.announces_end = false;
-        self.is_ready = false;
+        debug_assert!(!self.is_ready, "the schedule counts it");
         (self.read_at, self.latest, self.window_at) = (None, None, None);
     }
 }

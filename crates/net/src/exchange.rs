@@ -219,18 +219,58 @@ impl Exchange {
     }
 }
 
+/// A list of requests that is empty keeps an index of so many slots.
+const SLOTS_KEPT: usize = 16;
+
 /// The requests of a connection that are in work. HTTP/1 has at most one, which needs no list.
 #[derive(Debug, Default)]
 pub(crate) struct Exchanges {
     first: Option<Box<Exchange>>,
+    more: Option<Box<More>>,
+}
+
+/// All requests in work but one.
+#[derive(Debug, Default)]
+struct More {
     #[expect(clippy::vec_box, reason = "they come from a pool of boxes and go back there")]
-    more: Vec<Box<Exchange>>,
+    list: Vec<Box<Exchange>>,
+    /// The index of each in the list, by the slot of its stream. Entries of requests that are over stay behind.
+    by_slot: Vec<u16>,
+}
+
+impl More {
+    fn find(&self, id: RequestId) -> Option<usize> {
+        let at = usize::from(*self.by_slot.get(slot(id))?);
+        self.list.get(at).is_some_and(|exchange| exchange.id == id).then_some(at)
+    }
+
+    /// Notes where the exchange at this index is, after it was put there.
+    fn note(&mut self, at: usize) {
+        let slot = slot(self.list[at].id);
+        if self.by_slot.len() <= slot {
+            self.by_slot.resize(slot + 1, u16::MAX);
+        }
+        self.by_slot[slot] = at as u16;
+    }
+
+    fn note_all(&mut self) {
+        (0..self.list.len()).for_each(|at| self.note(at));
+    }
+}
+
+/// Requests that share a connection are streams of HTTP/2: no two have one slot.
+const fn slot(id: RequestId) -> usize {
+    (id.0 >> 32) as u16 as usize
 }
 
 impl Exchanges {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none() && self.more.is_empty()
+        self.first.is_none() && self.others().is_empty()
+    }
+
+    fn others(&self) -> &[Box<Exchange>] {
+        self.more.as_ref().map_or(&[], |more| &more.list)
     }
 
     /// Adds one; returns its index, which is valid until another one is removed.
@@ -239,27 +279,31 @@ impl Exchanges {
             self.first = Some(exchange);
             return 0;
         }
-        self.more.push(exchange);
-        self.more.len()
+        let more = self.more.get_or_insert_default();
+        more.list.push(exchange);
+        more.note(more.list.len() - 1);
+        more.list.len()
     }
 
     /// The places that may be taken.
     pub(crate) fn places(&self) -> Range<usize> {
-        usize::from(self.first.is_none())..self.more.len() + 1
+        usize::from(self.first.is_none())..self.others().len() + 1
     }
 
     /// Those before this place come first when the last one is begun with the next time; indices are void.
     pub(crate) fn turn_round(&mut self, at: usize) {
+        let Some(more) = &mut self.more else { return };
         // The first one has a place of its own: it takes part by changing places.
         if let Some(first) = &mut self.first
-            && let Some(other) = at.checked_sub(1).and_then(|at| self.more.get_mut(at))
+            && let Some(other) = at.checked_sub(1).and_then(|at| more.list.get_mut(at))
         {
             std::mem::swap(first, other);
-            self.more[..at].rotate_right(1);
+            more.list[..at].rotate_right(1);
         }
         let had_turn = if self.first.is_some() { at } else { at.saturating_sub(1) };
-        let count = had_turn.min(self.more.len());
-        self.more.rotate_left(count);
+        let count = had_turn.min(more.list.len());
+        more.list.rotate_left(count);
+        more.note_all();
     }
 
     /// The index of the request with this id.
@@ -267,14 +311,14 @@ impl Exchanges {
         if self.first.as_ref().is_some_and(|exchange| exchange.id == id) {
             return Some(0);
         }
-        self.more.iter().position(|exchange| exchange.id == id).map(|at| at + 1)
+        self.more.as_ref()?.find(id).map(|at| at + 1)
     }
 
     /// The one at a place.
     pub(crate) fn get(&self, at: usize) -> Option<&Exchange> {
         match at.checked_sub(1) {
             None => self.first.as_deref(),
-            Some(at) => self.more.get(at).map(|exchange| &**exchange),
+            Some(at) => self.others().get(at).map(|exchange| &**exchange),
         }
     }
 
@@ -282,26 +326,37 @@ impl Exchanges {
     pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut Exchange> {
         match at.checked_sub(1) {
             None => self.first.as_deref_mut(),
-            Some(at) => self.more.get_mut(at).map(|exchange| &mut **exchange),
+            Some(at) => self.more.as_mut()?.list.get_mut(at).map(|exchange| &mut **exchange),
         }
     }
 
     /// Removes the one at this index; the indices of others may change.
     pub(crate) fn remove(&mut self, at: usize) -> Option<Box<Exchange>> {
-        match at.checked_sub(1) {
-            None => self.first.take(),
-            Some(at) => (at < self.more.len()).then(|| self.more.swap_remove(at)),
+        let Some(at) = at.checked_sub(1) else { return self.first.take() };
+        let more = self.more.as_mut().filter(|more| at < more.list.len())?;
+        let removed = more.list.swap_remove(at);
+        let last = more.list.len();
+        if let Some(moved) = more.list.get(at) {
+            let place = &mut more.by_slot[slot(moved.id)];
+            // The slot may have a new stream before the exchange of the last one is gone.
+            if usize::from(*place) == last {
+                *place = at as u16;
+            }
+        } else if more.list.is_empty() && more.by_slot.len() > SLOTS_KEPT {
+            self.more = None;
         }
+        Some(removed)
     }
 
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Exchange> {
-        self.first.iter().chain(&self.more).map(|exchange| &**exchange)
+        self.first.iter().chain(self.others()).map(|exchange| &**exchange)
     }
 
     /// All of them, to work on.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
-        self.first.iter_mut().chain(&mut self.more).map(|exchange| &mut **exchange)
+        let more = self.more.as_mut().map_or(&mut [][..], |more| &mut more.list);
+        self.first.iter_mut().chain(more).map(|exchange| &mut **exchange)
     }
 }
 
@@ -309,26 +364,36 @@ impl Exchanges {
 mod tests {
     use super::*;
 
-    fn exchange(id: u64) -> Box<Exchange> {
-        Box::new(Exchange { id: RequestId(id), ..Exchange::default() })
+    /// The id of a stream, in a slot of its own.
+    const fn id(number: u64) -> RequestId {
+        RequestId(number << 32 | number)
+    }
+
+    fn exchange(number: u64) -> Box<Exchange> {
+        Box::new(Exchange { id: id(number), ..Exchange::default() })
     }
 
     #[test]
     fn requests_are_found_by_their_id_wherever_they_stand() {
         let mut exchanges = Exchanges::default();
         assert!(exchanges.is_empty() && exchanges.places().is_empty());
-        for id in 1..=4 {
-            exchanges.add(exchange(id));
+        for number in 1..=40 {
+            exchanges.add(exchange(number));
         }
-        let first = exchanges.find(RequestId(1)).and_then(|at| exchanges.remove(at));
-        assert_eq!(first.map(|exchange| exchange.id), Some(RequestId(1)));
-        exchanges.add(exchange(5));
-        for id in 2..=5 {
-            let at = exchanges.find(RequestId(id)).expect("it is there");
-            assert_eq!(exchanges.get(at).map(|exchange| exchange.id), Some(RequestId(id)));
+        for number in [1, 40, 20, 2] {
+            let removed = exchanges.find(id(number)).and_then(|at| exchanges.remove(at));
+            assert_eq!(removed.map(|exchange| exchange.id), Some(id(number)));
         }
-        assert_eq!(exchanges.find(RequestId(1)), None);
-        assert_eq!(exchanges.iter().count(), 4);
+        exchanges.add(exchange(0x1_0014));
+        exchanges.turn_round(7);
+        for number in (3..=39).filter(|number| *number != 20).chain([0x1_0014]) {
+            let at = exchanges.find(id(number)).expect("it is there");
+            assert_eq!(exchanges.get(at).map(|exchange| exchange.id), Some(id(number)));
+        }
+        for number in [1, 2, 20, 40, 41] {
+            assert_eq!(exchanges.find(id(number)), None);
+        }
+        assert_eq!(exchanges.iter().count(), 37);
         while let Some(at) = exchanges.places().find(|at| exchanges.get(*at).is_some()) {
             exchanges.remove(at);
         }
@@ -341,7 +406,7 @@ mod tests {
         for is_first_gone in [false, true] {
             let mut exchanges = Exchanges::default();
             for id in 1..=5 {
-                exchanges.add(Box::new(Exchange { id: RequestId(id), ..Exchange::default() }));
+                exchanges.add(exchange(id));
             }
             if is_first_gone {
                 exchanges.remove(0);
@@ -350,7 +415,7 @@ mod tests {
             let mut had_turn = Vec::new();
             for _ in 0..count {
                 let last = exchanges.places().end - 1;
-                had_turn.push(exchanges.get(last).expect("it is there").id.0);
+                had_turn.push(exchanges.get(last).expect("it is there").id);
                 exchanges.turn_round(last);
             }
             had_turn.sort_unstable();

@@ -359,13 +359,12 @@ impl Http2 {
                 Output::Ended | Output::Finished | Output::Gone => false,
             };
             if is_lost {
+                self.schedule.set_ready(id, stream, false);
                 stream.leave();
                 self.events.push_back(Event::ClientLost(id, Loss::Connection));
             }
         }
         self.streams.remove_finished();
-        let streams = &self.streams;
-        self.ready.retain(|id| streams.get(*id).is_some_and(|stream| stream.is_ready));
         if self.streams.is_empty() {
             self.header_at = None;
         }

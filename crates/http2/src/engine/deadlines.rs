@@ -247,14 +247,15 @@ impl Http2 {
 
     /// The same for all streams, after a change of SETTINGS.
     pub(super) fn watch_windows(&mut self, now: Moment) {
-        for at in 0..self.ready.len() {
-            self.watch_window(self.ready[at], now);
+        let ready = self.streams.iter().filter(|(_, stream)| stream.is_ready);
+        for id in ready.map(|(id, _)| id).collect::<Vec<_>>() {
+            self.watch_window(id, now);
         }
     }
 
     /// Whether the window of the connection keeps ready streams from sending.
     fn is_starved(&self) -> bool {
-        self.send_window < i64::from(PROGRESS_BYTES) && !self.ready.is_empty()
+        self.send_window < i64::from(PROGRESS_BYTES) && !self.schedule.is_empty()
     }
 }
 

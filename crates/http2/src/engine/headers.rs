@@ -176,7 +176,6 @@ impl Http2 {
             is_head: message.is_head,
             expects: message.expects && !block.ends,
             priority: message.priority,
-            turn: self.turns,
             send_window: i64::from(self.peer_window),
             // Until the client knows our SETTINGS it goes by the default.
             receive_window: if self.is_acknowledged { window } else { window.max(WINDOW_BYTES) },

@@ -238,6 +238,7 @@ impl Http2 {
             && let Some(stream) = self.streams.get_mut(id)
         {
             stream.priority = Priority { is_given: true, ..Priority::parse(&payload[4..]) };
+            self.schedule.update(id, stream);
         }
         Ok(())
     }
@@ -328,9 +329,10 @@ impl Http2 {
                 let change = i64::from(value) - i64::from(self.peer_window);
                 self.peer_window = value;
                 // RFC 9113 §6.9.2: a window may become negative by this, but not too large.
-                let open = self.streams.iter_mut().map(|(_, stream)| stream);
-                for stream in open.filter(|stream| stream.output != Output::Gone) {
+                let open = self.streams.iter_mut();
+                for (id, stream) in open.filter(|(_, stream)| stream.output != Output::Gone) {
                     stream.send_window += change;
+                    self.schedule.update(id, stream);
                     if stream.send_window > i64::from(MAX_31) {
                         return Err(Code::FlowControl);
                     }
@@ -399,6 +401,7 @@ impl Http2 {
             return Ok(());
         }
         stream.send_window += increment;
+        self.schedule.update(id, stream);
         if stream.send_window > i64::from(MAX_31) {
             self.stream_violation(header.stream, Code::FlowControl, now);
         }

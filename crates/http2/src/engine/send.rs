@@ -111,13 +111,11 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(id) else { return };
         let can_send = matches!(stream.output, Output::Exactly(_) | Output::Stream);
         if !is_ready || !can_send {
-            stream.is_ready = false;
             stream.window_at = None;
             return self.unready(id);
         }
         if !stream.is_ready {
-            stream.is_ready = true;
-            self.ready.push(id);
+            self.schedule.set_ready(id, stream, true);
             self.watch_window(id, now);
         }
     }
@@ -130,26 +128,7 @@ impl Http2 {
         if self.send_window <= 0 || self.stage != Stage::Open {
             return None;
         }
-        let able = || {
-            let streams = self.ready.iter().filter_map(|id| Some((*id, self.streams.get(*id)?)));
-            streams.filter(|(_, stream)| stream.send_window > 0)
-        };
-        let urgency = able().map(|(_, stream)| stream.priority.urgency).min()?;
-        let among = |is_sequential| {
-            able().filter(move |(_, stream)| {
-                stream.priority.urgency == urgency
-                    && stream.priority.is_sequential() == is_sequential
-            })
-        };
-        // Turns are counted modulo 2^32, so that it is their distance to now which counts.
-        let age = |stream: &Stream| self.turns.wrapping_sub(stream.turn);
-        let shared =
-            among(false).max_by_key(|(id, stream)| (age(stream), std::cmp::Reverse(id.number)));
-        let first = among(true).min_by_key(|(id, _)| id.number);
-        let (id, stream) = match (shared, first) {
-            (Some(shared), Some(first)) if age(shared.1) > age(first.1) => shared,
-            (shared, first) => first.or(shared)?,
-        };
+        let (id, stream) = self.schedule.next(&self.streams)?;
         Some(Sendable { id, bytes_max: self.quota_of(stream) })
     }
 
@@ -239,11 +218,10 @@ impl Http2 {
     /// Takes the bytes of a DATA frame out of the windows; its header.
     fn data_header(&mut self, id: StreamId, len: u32, now: Moment) -> Header {
         self.send_window -= i64::from(len);
-        self.turns = self.turns.wrapping_add(1);
         let mut flags = 0;
         if let Some(stream) = self.streams.get_mut(id) {
             stream.send_window -= i64::from(len);
-            stream.turn = self.turns;
+            self.schedule.has_sent(id, stream);
             stream.progress = stream.progress.saturating_add(len);
             if let Output::Exactly(left) = &mut stream.output {
                 *left -= u64::from(len);
@@ -370,10 +348,10 @@ impl Http2 {
     }
 
     pub(super) fn unready(&mut self, id: StreamId) {
-        if let Some(at) = self.ready.iter().position(|other| *other == id) {
-            self.ready.swap_remove(at);
+        if let Some(stream) = self.streams.get_mut(id) {
+            self.schedule.set_ready(id, stream, false);
         }
-        if self.ready.is_empty() {
+        if self.schedule.is_empty() {
             self.window_at = None;
         }
     }

@@ -103,6 +103,31 @@ fn streams_without_a_priority_go_forward_side_by_side() {
     assert_eq!(turns(&mut peer), [1, 3, 5, 1, 3, 5, 1, 3, 5]);
 }
 
+/// A short response does not wait until each long one has had its turn, and many short ones stop no long one.
+#[test]
+fn a_new_response_comes_behind_the_first_that_waits() {
+    let mut peer = Peer::new(policy(|policy| policy.chunk_bytes = 1000));
+    streams(&mut peer, &["", "", ""], 3000);
+    let mut seen = Vec::new();
+    let mut sends = |peer: &mut Peer| {
+        let Sendable { id, bytes_max } = peer.engine.next_sendable().expect("a stream");
+        assert_eq!(peer.bodies(id, &vec![0; bytes_max]), bytes_max);
+        seen.push(id.number());
+    };
+    (0..4).for_each(|_| sends(&mut peer));
+    for stream in [7, 9, 11, 13] {
+        let id = peer.gets(stream);
+        peer.heads(id, Status::OK, BodyLength::Known(500));
+        peer.is_ready(id);
+        if stream > 7 {
+            sends(&mut peer);
+            sends(&mut peer);
+        }
+    }
+    assert_eq!(seen, [1, 3, 5, 1, 3, 7, 9, 5, 11, 1]);
+    assert_eq!(turns(&mut peer), [13, 3, 5]);
+}
+
 /// RFC 9218 §10
 #[test]
 fn the_urgent_go_first_and_the_incremental_share() {
