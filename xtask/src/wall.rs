@@ -30,7 +30,8 @@ const SEEDED: &str = "simulation";
 /// What only that room may switch on.
 const SEEDED_FEATURE: &str = "features = [\"simulation\"]";
 /// What they may depend on, beside each other.
-const PURE_MAY_USE: [&str; 17] = [
+const PURE_MAY_USE: [&str; 18] = [
+    "aho-corasick",
     "annotate-snippets",
     "base64",
     "fancy-regex",
@@ -44,7 +45,7 @@ const PURE_MAY_USE: [&str; 17] = [
     "memchr",
     "prost",
     "quick-xml",
-    "regex",
+    "regex-automata",
     "regex-syntax",
     "serde_json",
     "sha2",

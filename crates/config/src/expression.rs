@@ -3,13 +3,20 @@
 
 use std::ops::Range;
 
-use regex::bytes::{Regex, RegexBuilder};
+use regex_automata::Input;
+use regex_automata::meta::{Config, Regex};
+use regex_automata::util::primitives::{NonMaxUsize, PatternID};
+use regex_automata::util::syntax;
+use regex_syntax::hir::Hir;
 
 use crate::listed::Listed;
 use crate::literal::Literal;
+use crate::needed::{Needed, needed};
 
 /// Memory that one compiled expression may take.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
+/// The ends of so many groups, the whole match among them, are noted without an allocation.
+const GROUPS_INLINE: usize = 10;
 /// How often one match may go back (V31). Sites need hundreds; beyond it there is no result.
 const BACKTRACKS_MAX: usize = 50_000;
 
@@ -24,7 +31,7 @@ enum Kind {
     /// One of a long list, compiled when it is first needed.
     Listed(Listed),
     /// Linear in the length of the text.
-    Linear(Regex),
+    Linear { regex: Regex, needed: Option<Needed> },
     /// With backtracking.
     Backtracking {
         regex: Box<fancy_regex::Regex>,
@@ -59,7 +66,10 @@ impl Expression {
 
     /// Compiles for the linear engine.
     pub(crate) fn compiled(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Self, String> {
-        compile(text, is_utf8, ignore_case).map(|regex| Self(Kind::Linear(regex)))
+        let hir = parse(text, is_utf8, ignore_case)?;
+        // Beyond ASCII, a letter may have more than two cases.
+        let needed = if is_utf8 { None } else { needed(&hir) };
+        compile(&hir).map(|regex| Self(Kind::Linear { regex, needed }))
     }
 
     /// For linear matching, compiled when it is first needed; `None` for what is compiled at once.
@@ -85,7 +95,7 @@ impl Expression {
         match &self.0 {
             Kind::Literal(literal) => literal.is_match(text),
             Kind::Listed(listed) => listed.regex(text).is_some_and(|regex| regex.is_match(text)),
-            Kind::Linear(regex) => regex.is_match(text),
+            Kind::Linear { regex, .. } => regex.is_match(text),
             Kind::Backtracking { .. } => self.captures(text, &mut Vec::new()) == Matched::Yes,
         }
     }
@@ -95,7 +105,7 @@ impl Expression {
         match &self.0 {
             Kind::Literal(_) => 1,
             Kind::Listed(listed) => listed.groups().len() + 1,
-            Kind::Linear(regex) => regex.captures_len(),
+            Kind::Linear { regex, .. } => regex.captures_len(),
             Kind::Backtracking { regex, .. } => regex.captures_len(),
         }
     }
@@ -110,11 +120,25 @@ impl Expression {
         let (listed, linear, backtracking) = match &self.0 {
             Kind::Literal(_) => (None, None, None),
             Kind::Listed(listed) => (Some(listed.groups()), None, None),
-            Kind::Linear(regex) => (None, Some(regex.capture_names().skip(1)), None),
+            Kind::Linear { regex, .. } => {
+                (None, Some(regex.group_info().pattern_names(PatternID::ZERO).skip(1)), None)
+            }
             Kind::Backtracking { regex, .. } => (None, None, Some(regex.capture_names().skip(1))),
         };
         let listed = listed.into_iter().flatten();
         listed.chain(linear.into_iter().flatten()).chain(backtracking.into_iter().flatten())
+    }
+
+    /// Strings in lower case: a text that matches has one of them, in any case. `None` where it needs none.
+    pub(crate) fn needed(&self) -> Option<Vec<&[u8]>> {
+        match &self.0 {
+            Kind::Literal(literal) => Some(vec![literal.text()]),
+            Kind::Listed(listed) => Some(listed.needed().collect()),
+            Kind::Linear { needed, .. } => {
+                needed.as_ref().map(|texts| texts.iter().map(|text| &**text).collect())
+            }
+            Kind::Backtracking { .. } => None,
+        }
     }
 
     /// Whether it matches; if so, the groups 1, 2, … are added: `None` for one that took no part.
@@ -126,32 +150,50 @@ impl Expression {
                 Some(regex) => find(regex, text, groups),
                 None => Matched::No,
             },
-            Kind::Linear(regex) => find(regex, text, groups),
+            Kind::Linear { regex, .. } => find(regex, text, groups),
             Kind::Backtracking { regex, is_utf8 } => backtrack(regex, *is_utf8, text, groups),
         }
     }
 }
 
+/// Parses for the linear engine.
+pub(crate) fn parse(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Hir, String> {
+    let config = syntax::Config::new().unicode(is_utf8).utf8(false).case_insensitive(ignore_case);
+    syntax::parse_with(text, &config).map_err(|error| error.to_string())
+}
+
 /// Compiles for the linear engine.
-pub(crate) fn compile(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Regex, String> {
-    RegexBuilder::new(text)
-        .unicode(is_utf8)
-        .case_insensitive(ignore_case)
-        .size_limit(COMPILED_BYTES_MAX)
-        .dfa_size_limit(COMPILED_BYTES_MAX)
-        .build()
-        .map_err(|error| error.to_string())
+pub(crate) fn compile(hir: &Hir) -> Result<Regex, String> {
+    let config = Config::new()
+        .utf8_empty(false)
+        .nfa_size_limit(Some(COMPILED_BYTES_MAX))
+        .hybrid_cache_capacity(COMPILED_BYTES_MAX);
+    Regex::builder().configure(config).build_from_hir(hir).map_err(|error| {
+        error.size_limit().map_or_else(
+            || error.to_string(),
+            |limit| format!("Compiled regex exceeds size limit of {limit} bytes."),
+        )
+    })
 }
 
 fn find(regex: &Regex, text: &[u8], groups: &mut Vec<Option<Range<usize>>>) -> Matched {
-    if regex.captures_len() == 1 {
+    let count = regex.captures_len();
+    if count == 1 {
         return if regex.is_match(text) { Matched::Yes } else { Matched::No };
     }
-    let mut found = regex.capture_locations();
-    if regex.captures_read(&mut found, text).is_none() {
+    let mut inline = [None; 2 * GROUPS_INLINE];
+    let mut many;
+    let ends = if let Some(ends) = inline.get_mut(..2 * count) {
+        ends
+    } else {
+        many = vec![None; 2 * count];
+        &mut many
+    };
+    if regex.search_slots(&Input::new(text), ends).is_none() {
         return Matched::No;
     }
-    groups.extend((1..found.len()).map(|n| found.get(n).map(|(from, to)| from..to)));
+    let group = |ends: &[Option<NonMaxUsize>; 2]| Some(ends[0]?.get()..ends[1]?.get());
+    groups.extend(ends.as_chunks().0.iter().skip(1).map(group));
     Matched::Yes
 }
 

@@ -31,6 +31,8 @@ mod lookup;
 mod machine;
 mod map;
 mod names;
+mod needed;
+mod pattern_list;
 mod pcre;
 mod positions;
 mod resolve;
@@ -43,6 +45,7 @@ pub use directive::proxy::split_url;
 pub use expression::{Expression, Matched};
 pub use machine::DEFAULT_USER;
 pub use model::*;
+pub use pattern_list::PatternList;
 pub use report::{Report, Severity};
 pub use source::{Memory, Source};
 

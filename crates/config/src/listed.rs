@@ -3,29 +3,27 @@
 
 use std::sync::OnceLock;
 
-use regex::bytes::Regex;
-use regex_syntax::ParserBuilder;
+use regex_automata::meta::Regex;
 use regex_syntax::hir::{Hir, HirKind};
 
-use crate::expression::compile;
+use crate::expression::{compile, parse};
 use crate::literal::Literal;
+use crate::needed::needed;
 
 /// Longer ones are compiled at once, as are those that say how often something is repeated: whether they take too much
 /// memory is known only then.
 const SOURCE_BYTES_MAX: usize = 256;
-/// What is shorter is in too many texts.
-const NEEDED_BYTES_MIN: usize = 3;
 
 /// An expression that waits to be compiled.
 #[derive(Debug)]
 pub(crate) struct Listed {
     source: Box<str>,
     ignore_case: bool,
-    /// What every text has that matches.
-    needed: Literal,
+    /// Every text that matches has one of these.
+    needed: Box<[Literal]>,
     /// The names of the groups 1, 2, …
     groups: Box<[Option<Box<str>>]>,
-    compiled: OnceLock<Option<Regex>>,
+    compiled: OnceLock<Option<Box<Regex>>>,
 }
 
 impl Listed {
@@ -34,10 +32,8 @@ impl Listed {
         if source.len() > SOURCE_BYTES_MAX || source.contains('{') {
             return None;
         }
-        let mut parser = ParserBuilder::new();
-        let hir = parser.unicode(false).utf8(false).build().parse(source).ok()?;
-        let needed = needed(&hir).filter(|needed| needed.len() >= NEEDED_BYTES_MIN)?;
-        let needed = Literal::anywhere(needed, ignore_case);
+        let hir = parse(source, false, ignore_case).ok()?;
+        let needed = needed(&hir)?.into_iter().map(Literal::anywhere).collect();
         let mut groups = Vec::new();
         list_groups(&hir, &mut groups);
         let (source, compiled) = (source.into(), OnceLock::new());
@@ -46,26 +42,22 @@ impl Listed {
 
     /// The compiled expression, for a text that it may match.
     pub(crate) fn regex(&self, text: &[u8]) -> Option<&Regex> {
-        if !self.needed.is_match(text) {
+        if !self.needed.iter().any(|needed| needed.is_match(text)) {
             return None;
         }
-        self.compiled.get_or_init(|| compile(&self.source, false, self.ignore_case).ok()).as_ref()
+        let hir = || parse(&self.source, false, self.ignore_case);
+        let compiled = || hir().and_then(|hir| compile(&hir)).ok().map(Box::new);
+        self.compiled.get_or_init(compiled).as_deref()
+    }
+
+    /// Strings of which every text that matches has one.
+    pub(crate) fn needed(&self) -> impl Iterator<Item = &[u8]> {
+        self.needed.iter().map(Literal::text)
     }
 
     /// The names of the groups 1, 2, …
     pub(crate) fn groups(&self) -> impl ExactSizeIterator<Item = Option<&str>> {
         self.groups.iter().map(Option::as_deref)
-    }
-}
-
-/// The longest text that stands in everything that matches.
-fn needed(hir: &Hir) -> Option<&[u8]> {
-    match hir.kind() {
-        HirKind::Literal(literal) => Some(&literal.0),
-        HirKind::Capture(capture) => needed(&capture.sub),
-        HirKind::Repetition(repetition) if repetition.min > 0 => needed(&repetition.sub),
-        HirKind::Concat(parts) => parts.iter().filter_map(needed).max_by_key(|text| text.len()),
-        _ => None,
     }
 }
 
@@ -100,6 +92,8 @@ mod tests {
             r"(a(bcd)+)?efgh",
             "xabcx?",
             r"(?:abc)+d",
+            r"\.(com|net|test)$",
+            "(?i)Spider|robot",
         ];
         let subjects = [
             "",
@@ -136,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_may_be_anything_is_compiled_at_once() {
-        for source in ["a|b", ".*", "ab", "^$", "(?i)abcd", "abcd{2}", "(abcd", r"abcd(?!x)"] {
+        for source in ["a|b", ".*", "ab", "^$", "(?i)abcd|e", "abcd{2}", "(abcd", r"abcd(?!x)"] {
             assert!(Listed::new(source, false).is_none(), "{source}");
         }
         assert!(Listed::new(&"a".repeat(SOURCE_BYTES_MAX + 1), false).is_none());

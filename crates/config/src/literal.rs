@@ -50,11 +50,14 @@ impl Literal {
         (!text.is_empty()).then_some(Self { text, ignore_case, before, after })
     }
 
-    /// This text, wherever it stands; it is not empty.
-    pub(crate) fn anywhere(text: &[u8], ignore_case: bool) -> Self {
-        let text = if ignore_case { text.to_ascii_lowercase() } else { text.to_vec() };
-        let (before, after) = (Edge::Anything, Edge::Anything);
-        Self { text: text.into(), ignore_case, before, after }
+    /// This text in any case, wherever it stands; it is in lower case, and not empty.
+    pub(crate) const fn anywhere(text: Box<[u8]>) -> Self {
+        Self { text, ignore_case: true, before: Edge::Anything, after: Edge::Anything }
+    }
+
+    /// What is looked for.
+    pub(crate) const fn text(&self) -> &[u8] {
+        &self.text
     }
 
     /// Whether the text is there.

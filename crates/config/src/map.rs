@@ -27,22 +27,11 @@ pub(crate) fn map_name(d: &Directive<'_>, is_stream: bool) -> Result<String, Fau
 
 /// Reads a `map` whose name is known. Every entry that is wrong is reported.
 pub(crate) fn map(d: &Directive<'_>, s: &mut Scope<'_>, name: String) -> Result<Map, Fault> {
-    let mut map = Map {
-        name,
-        source: d.template(d.arg(0), s)?,
-        hostnames: false,
-        is_volatile: false,
-        exact: HashMap::new(),
-        leading: Vec::new(),
-        trailing: Vec::new(),
-        patterns: Vec::new(),
-        default: Template::default(),
-    };
+    let mut map = Map { name, source: d.template(d.arg(0), s)?, ..Map::default() };
     let entries = d.node.body.as_deref().unwrap_or_default();
     map.hostnames = entries.iter().any(|entry| is_word(entry, b"hostnames"));
     map.is_volatile = entries.iter().any(|entry| is_word(entry, b"volatile"));
-    let mut reader =
-        Reader { map, leading: HashMap::new(), trailing: HashMap::new(), has_default: false };
+    let mut reader = Reader { map, ..Reader::default() };
     for entry in entries {
         if is_word(entry, b"hostnames") || is_word(entry, b"volatile") {
             continue;
@@ -61,8 +50,10 @@ fn is_word(entry: &Node, word: &[u8]) -> bool {
     entry.args.is_empty() && entry.body.is_none() && *entry.name.text == *word
 }
 
+#[derive(Default)]
 struct Reader {
     map: Map,
+    patterns: Vec<(Arc<Pattern>, Template)>,
     leading: HashMap<Vec<u8>, Template>,
     trailing: HashMap<Vec<u8>, Template>,
     has_default: bool,
@@ -99,7 +90,7 @@ impl Reader {
 
     #[expect(clippy::unnecessary_wraps, reason = "one of several arms")]
     fn pattern(&mut self, pattern: Arc<Pattern>, value: Template) -> Result<(), Fault> {
-        self.map.patterns.push((pattern, value));
+        self.patterns.push((pattern, value));
         Ok(())
     }
 
@@ -137,6 +128,7 @@ impl Reader {
             keys.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.0.cmp(&b.0)));
             keys
         };
+        self.map.patterns = self.patterns.into();
         self.map.leading = longest_first(self.leading);
         self.map.trailing = longest_first(self.trailing);
         self.map
@@ -178,7 +170,7 @@ impl Map {
     /// What is looked up in it, and its values.
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
         let listed = self.leading.iter().chain(&self.trailing).map(|(_, value)| value);
-        let by_pattern = self.patterns.iter().map(|(_, value)| value);
+        let by_pattern = self.patterns.as_slice().iter().map(|(_, value)| value);
         listed.chain(self.exact.values()).chain(by_pattern).chain([&self.source, &self.default])
     }
 }

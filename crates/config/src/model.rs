@@ -73,7 +73,7 @@ pub use logs::{
     AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
     SyslogServer,
 };
-pub use lookup::{DatabaseEntry, DatabaseField, Geo, Networks, Split};
+pub use lookup::{DatabaseEntry, DatabaseField, Geo, Map, Networks, Split};
 pub use pem::{Pem, PemCache};
 pub use privilege::{Privilege, Sandbox};
 pub use real_ip::{RealIp, RealIpSource};
@@ -676,27 +676,4 @@ pub enum ServerTokens {
     On,
     /// `Server: sekisho`
     Off,
-}
-
-/// A `map` block.
-#[derive(Debug)]
-pub struct Map {
-    /// The variable it makes, without `$`.
-    pub name: String,
-    /// What is looked up.
-    pub source: Template,
-    /// `hostnames`: keys may be wildcards.
-    pub hostnames: bool,
-    /// `volatile`: looked up anew each time. Otherwise what was found first holds for the whole request.
-    pub is_volatile: bool,
-    /// Exact keys (lower case: nginx ignores case here).
-    pub exact: std::collections::HashMap<Vec<u8>, Template>,
-    /// With `hostnames`: `*.example.org` as `.example.org`, longest first.
-    pub leading: Vec<(Vec<u8>, Template)>,
-    /// With `hostnames`: `www.example.*` as `www.example.`, longest first.
-    pub trailing: Vec<(Vec<u8>, Template)>,
-    /// `~` and `~*` keys in the order of the file.
-    pub patterns: Vec<(Arc<Pattern>, Template)>,
-    /// `default`; empty when not given.
-    pub default: Template,
 }

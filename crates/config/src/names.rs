@@ -81,7 +81,7 @@ pub(crate) fn server_name(
             return Err(Fault::at(word, "empty regex in server name \"~\""));
         }
         // Host names have no case.
-        add(ServerName::Regex(regex_of(word, source, true)?));
+        add(ServerName::Regex(listed_regex_of(word, source, true)?));
         return Ok(());
     }
     let text = d.text(word)?;
@@ -118,8 +118,8 @@ pub(crate) fn location_match(node: &Node) -> Result<LocationMatch, Fault> {
         [modifier, word] => match &*modifier.text {
             b"=" => Ok(LocationMatch::Exact(word.text.to_vec())),
             b"^~" => Ok(prefix(&word.text, true)),
-            b"~" => Ok(LocationMatch::Regex(regex_of(word, &word.text, false)?)),
-            b"~*" => Ok(LocationMatch::Regex(regex_of(word, &word.text, true)?)),
+            b"~" => Ok(LocationMatch::Regex(listed_regex_of(word, &word.text, false)?)),
+            b"~*" => Ok(LocationMatch::Regex(listed_regex_of(word, &word.text, true)?)),
             _ => Err(Fault::at(
                 modifier,
                 format!("invalid location modifier \"{}\"", modifier.shown()),
@@ -130,8 +130,10 @@ pub(crate) fn location_match(node: &Node) -> Result<LocationMatch, Fault> {
         [word] => match &*word.text {
             [b'=', path @ ..] => Ok(LocationMatch::Exact(path.to_vec())),
             [b'^', b'~', path @ ..] => Ok(prefix(path, true)),
-            [b'~', b'*', source @ ..] => Ok(LocationMatch::Regex(regex_of(word, source, true)?)),
-            [b'~', source @ ..] => Ok(LocationMatch::Regex(regex_of(word, source, false)?)),
+            [b'~', b'*', source @ ..] => {
+                Ok(LocationMatch::Regex(listed_regex_of(word, source, true)?))
+            }
+            [b'~', source @ ..] => Ok(LocationMatch::Regex(listed_regex_of(word, source, false)?)),
             [b'@', ..] => {
                 let name = std::str::from_utf8(&word.text)
                     .map_err(|_| Fault::at(word, "the name of a location must be UTF-8"))?;

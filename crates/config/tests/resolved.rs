@@ -454,7 +454,7 @@ fn maps_and_formats_are_known_before_they_are_used() {
     let mut keys: Vec<_> = kind.exact.keys().map(|key| String::from_utf8_lossy(key)).collect();
     keys.sort();
     assert_eq!(keys, ["/extra", "/login", "default"]);
-    assert!(kind.patterns[0].0.regex.is_match(b"/a.PNG"));
+    assert!(kind.patterns.as_slice().iter().all(|(pattern, _)| pattern.regex.is_match(b"/a.PNG")));
     assert!(tenant.hostnames && tenant.exact.contains_key(&b"example.org"[..]));
     assert_eq!(
         tenant.leading.iter().map(|(key, _)| String::from_utf8_lossy(key)).collect::<Vec<_>>(),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Location, LocationId, LocationMatch, Pattern, Programs, Settings};
+use sekisho_config::{Location, LocationId, LocationMatch, PatternList, Programs, Settings};
 
 use crate::capture::Captures;
 
@@ -19,7 +19,7 @@ pub(crate) struct Level {
     /// is redirected to the one with the slash.
     slashless: Vec<(Box<[u8]>, LocationId)>,
     /// In the order of the file.
-    patterns: Vec<(Arc<Pattern>, LocationId)>,
+    patterns: PatternList<LocationId>,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ enum Found {
 
 impl Level {
     pub(crate) fn new(locations: &[Location], ids: &[LocationId]) -> Self {
-        let mut level = Self::default();
+        let (mut level, mut patterns) = (Self::default(), Vec::new());
         for &id in ids {
             let Some(location) = locations.get(id.0 as usize) else { continue };
             match &location.matches {
@@ -57,10 +57,11 @@ impl Level {
                     let (path, is_final) = (path.as_slice().into(), *is_final);
                     level.prefixes.push(Prefix { path, id, is_final, shorter: None });
                 }
-                LocationMatch::Regex(pattern) => level.patterns.push((Arc::clone(pattern), id)),
+                LocationMatch::Regex(pattern) => patterns.push((Arc::clone(pattern), id)),
                 LocationMatch::Named(_) | LocationMatch::Server | LocationMatch::If => {}
             }
         }
+        level.patterns = patterns.into();
         level.exact.sort_by(|a, b| a.0.cmp(&b.0));
         level.slashless.sort_by(|a, b| a.0.cmp(&b.0));
         level.prefixes.sort_by(|a, b| a.path.cmp(&b.path));
@@ -152,7 +153,7 @@ fn find_within(levels: &[Level], outer: LocationId, path: &[u8], captures: &mut 
         };
     }
     if tries_patterns && !matches!(found, Found::Final(_)) {
-        for (pattern, id) in &level.patterns {
+        for (pattern, id) in level.patterns.candidates(path) {
             if captures.matches(pattern, path) {
                 return match find_within(levels, *id, path, captures) {
                     Found::Final(nested) | Found::Prefix(nested) => Found::Final(nested),

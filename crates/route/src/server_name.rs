@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{ByName, Http, Listen, Pattern, ServerId, ServerName};
+use sekisho_config::{ByName, Http, Listen, PatternList, ServerId, ServerName};
 
 use crate::capture::Captures;
 
@@ -18,7 +18,7 @@ pub(crate) struct ServerNames {
     leading: ByName<ServerId>,
     /// `www.example.*` as `www.example.`
     trailing: ByName<ServerId>,
-    patterns: Vec<(Arc<Pattern>, ServerId)>,
+    patterns: PatternList<ServerId>,
 }
 
 impl ServerNames {
@@ -30,8 +30,9 @@ impl ServerNames {
             exact: ByName::default(),
             leading: ByName::default(),
             trailing: ByName::default(),
-            patterns: Vec::new(),
+            patterns: PatternList::default(),
         };
+        let mut patterns = Vec::new();
         for &id in &listen.servers {
             let Some(server) = http.servers.get(id.0 as usize) else { continue };
             if server.names.is_empty() {
@@ -43,13 +44,14 @@ impl ServerNames {
                     ServerName::LeadingWildcard(text) => (&mut names.leading, text),
                     ServerName::TrailingWildcard(text) => (&mut names.trailing, text),
                     ServerName::Regex(pattern) => {
-                        names.patterns.push((Arc::clone(pattern), id));
+                        patterns.push((Arc::clone(pattern), id));
                         continue;
                     }
                 };
                 map.entry(text.as_bytes().into()).or_insert(id);
             }
         }
+        names.patterns = patterns.into();
         names.is_single = names.patterns.is_empty()
             && listen.servers.iter().all(|server| *server == listen.default_server);
         names
@@ -66,7 +68,7 @@ impl ServerNames {
         }
         self.by_name(host)
             .or_else(|| {
-                let mut patterns = self.patterns.iter();
+                let mut patterns = self.patterns.candidates(host);
                 patterns.find(|(pattern, _)| captures.matches(pattern, host)).map(|(_, id)| *id)
             })
             .unwrap_or(self.default)

@@ -498,7 +498,7 @@ impl Scope<'_> {
         }
         if !source.is_empty() {
             let mut captures = Captures::default();
-            for (pattern, value) in &map.patterns {
+            for (pattern, value) in map.patterns.candidates(&source) {
                 if captures.matches(pattern, &source) {
                     self.route_state.captures.note_mapped(&captures);
                     return Scope { captures: &captures, ..*self }.expand(value, out);

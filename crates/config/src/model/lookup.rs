@@ -1,8 +1,32 @@
-//! Variables that are looked up: by an address, or by a hash.
+//! Variables that are looked up: by a value, an address or a hash.
 
 use std::net::IpAddr;
 
 use super::Template;
+use crate::pattern_list::PatternList;
+
+/// A `map` block.
+#[derive(Default, Debug)]
+pub struct Map {
+    /// The variable it makes, without `$`.
+    pub name: String,
+    /// What is looked up.
+    pub source: Template,
+    /// `hostnames`: keys may be wildcards.
+    pub hostnames: bool,
+    /// `volatile`: looked up anew each time. Otherwise what was found first holds for the whole request.
+    pub is_volatile: bool,
+    /// Exact keys (lower case: nginx ignores case here).
+    pub exact: std::collections::HashMap<Vec<u8>, Template>,
+    /// With `hostnames`: `*.example.org` as `.example.org`, longest first.
+    pub leading: Vec<(Vec<u8>, Template)>,
+    /// With `hostnames`: `www.example.*` as `www.example.`, longest first.
+    pub trailing: Vec<(Vec<u8>, Template)>,
+    /// `~` and `~*` keys in the order of the file.
+    pub patterns: PatternList<Template>,
+    /// `default`; empty when not given.
+    pub default: Template,
+}
 
 /// A `geo` block: a value for every network.
 #[derive(Debug, Default)]

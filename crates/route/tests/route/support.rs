@@ -339,13 +339,9 @@ pub(crate) fn map(name: &str, source: &str, exact: &[(&str, &str)], default: &st
     Map {
         name: name.into(),
         source: t(source),
-        hostnames: false,
-        is_volatile: false,
         exact: exact.iter().map(|(key, value)| ((*key).into(), t(value))).collect(),
-        leading: Vec::new(),
-        trailing: Vec::new(),
-        patterns: Vec::new(),
         default: t(default),
+        ..Map::default()
     }
 }
 

@@ -211,7 +211,7 @@ fn maps_are_looked_up_as_nginx_does() {
     by_host.leading =
         vec![(b".sub.example.org".into(), t("longer")), (b".example.org".into(), t("leading"))];
     by_host.trailing = vec![(b"www.".into(), t("trailing"))];
-    by_host.patterns = vec![(pattern(r"^(?P<label>\w+)\.net$"), t("regex $1 $label"))];
+    by_host.patterns = vec![(pattern(r"^(?P<label>\w+)\.net$"), t("regex $1 $label"))].into();
     let table = table_with_maps(vec![server(Vec::new())], vec![by_host]);
     for (host, expected) in [
         ("example.org", "exact"),
@@ -231,7 +231,7 @@ fn maps_are_looked_up_as_nginx_does() {
 #[test]
 fn an_empty_value_meets_no_regex_of_a_map() {
     let mut by_argument = map("name", "$arg_x", &[], "default");
-    by_argument.patterns = vec![(pattern("^"), t("regex"))];
+    by_argument.patterns = vec![(pattern("^"), t("regex"))].into();
     let table = table_with_maps(vec![server(Vec::new())], vec![by_argument]);
     for (line, expected) in [("GET /", "default"), ("GET /?x=1", "regex")] {
         let mut asked = Asked::new(line, &[]);
