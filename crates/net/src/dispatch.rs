@@ -587,7 +587,9 @@ impl Starting<'_> {
         if settings.pass.as_deref().is_some_and(|pass| pass.storage.is_some()) {
             return storage::read(&call, context, self.now);
         }
-        upstream::start(&call, context, self.now)
+        let task = upstream::start(&call, context, self.now)?;
+        // What is sent to the server may lack a variable.
+        if self.route.is_undecided() { Err(Status::INTERNAL_SERVER_ERROR) } else { Ok(task) }
     }
 
     fn upstream_call(&self) -> upstream::Call<'_> {

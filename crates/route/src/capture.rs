@@ -20,6 +20,8 @@ pub(crate) struct Captures {
     count: Cell<usize>,
     /// Whether an expression could not be decided within its bound.
     is_exhausted: bool,
+    /// The same for a variable; it is logged there.
+    is_variable_exhausted: Cell<bool>,
     /// The match that `$1` is of; `None` where a script's expression has failed since.
     numbered: Option<usize>,
 }
@@ -50,11 +52,22 @@ impl Captures {
         self.count.set(0);
         self.numbered = None;
         self.is_exhausted = false;
+        self.is_variable_exhausted.set(false);
     }
 
     /// Whether an expression could not be decided within its bound: then the request cannot be, either.
     pub(crate) const fn is_exhausted(&self) -> bool {
-        self.is_exhausted
+        self.is_exhausted || self.is_variable_exhausted.get()
+    }
+
+    /// A variable could not be determined, which is logged; whether it is the first one.
+    pub(crate) fn exhaust_variable(&self) -> bool {
+        !self.is_variable_exhausted.replace(true)
+    }
+
+    /// Whether a variable could not be determined.
+    pub(crate) const fn is_variable_exhausted(&self) -> bool {
+        self.is_variable_exhausted.get()
     }
 
     /// Whether the pattern matches; if so, its captures are the newest.

@@ -1,7 +1,7 @@
 //! Whether an answer is compressed, with what, and what that makes of its head. A decision on settings, the
 //! request's head and the answer's fields; it compresses nothing itself.
 
-use sekisho_config::{Compression, NoGzipFor, Proxied};
+use sekisho_config::{Compression, Matched, NoGzipFor, Proxied};
 use sekisho_http::{Accepted, Coding, Fields, Head, Known, Status, Version, date};
 
 /// What is known of an answer before it is sent.
@@ -80,7 +80,10 @@ pub fn takes_gzip(compression: &Compression, head: &Head) -> bool {
 fn is_disabled(word: &NoGzipFor, head: &Head) -> bool {
     let agent = head.known(Known::UserAgent).unwrap_or_default();
     match word {
-        NoGzipFor::UserAgent(pattern) => pattern.regex.is_match(agent),
+        // One that runs out of steps may match.
+        NoGzipFor::UserAgent(pattern) => {
+            pattern.regex.captures(agent, &mut Vec::new()) != Matched::No
+        }
         NoGzipFor::Msie6 => {
             let mut at = agent.windows(6).filter(|window| window.starts_with(b"MSIE "));
             at.any(|window| match window[5] {

@@ -181,7 +181,13 @@ impl<'a, F: Files> Decision<'a, F> {
                 Next::AccessChecks => self.at_access_checks(),
                 Next::Fail(status) => self.fail(status, Action::Error(status.on_the_wire())),
                 Next::Redirect(status) => self.fail(status, Action::Redirect(status)),
-                Next::Done(action) => return action,
+                Next::Done(action) => {
+                    let is_500 = matches!(action, Action::Error(Status::INTERNAL_SERVER_ERROR));
+                    if is_500 || !self.route_state.is_undecided() {
+                        return action;
+                    }
+                    self.undecided()
+                }
             }
         }
     }
@@ -545,8 +551,10 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// An expression could not be decided within its bound: neither answer would be right.
     fn undecided(&mut self) -> Next<F::File> {
-        let text = "a regular expression took too many steps".to_owned();
-        self.route_state.log_entries.get_mut().add(Level::Error, text);
+        if !self.route_state.captures.is_variable_exhausted() {
+            let text = "a regular expression took too many steps".to_owned();
+            self.route_state.log_entries.get_mut().add(Level::Error, text);
+        }
         self.give_up()
     }
 

@@ -416,6 +416,11 @@ impl RouteState {
             + self.access_progress.user.capacity()
     }
 
+    /// Whether an expression ran out of steps, so that what was made with its result cannot be used.
+    pub fn is_undecided(&self) -> bool {
+        self.captures.is_exhausted()
+    }
+
     /// Whether there is anything to be logged about the request.
     pub fn has_log_entries(&self) -> bool {
         !self.log_entries.borrow().is_empty()

@@ -13,8 +13,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 
 use sekisho_config::{
-    AssignedId, ConnectionState, Map, MapId, Part, PrereadVariable, ServerName, Settings, Template,
-    Variable,
+    AssignedId, ConnectionState, Level, Map, MapId, Part, PrereadVariable, ServerName, Settings,
+    Template, Variable,
 };
 use sekisho_filter::slice;
 use sekisho_filter::time_format::{self, Zone};
@@ -503,9 +503,21 @@ impl Scope<'_> {
                     self.route_state.captures.note_mapped(&captures);
                     return Scope { captures: &captures, ..*self }.expand(value, out);
                 }
+                if captures.is_exhausted() {
+                    return self.exhaust(&map.name);
+                }
             }
         }
         self.expand(&map.default, out);
+    }
+
+    /// An expression that decides on a variable ran out of steps: no value holds, the default of a `map` included, and the
+    /// request fails (V31).
+    fn exhaust(&self, name: &str) {
+        if self.route_state.captures.exhaust_variable() {
+            let text = format!("a regular expression of \"${name}\" took too many steps");
+            self.route_state.log_entries.borrow_mut().add(Level::Error, text);
+        }
     }
 }
 

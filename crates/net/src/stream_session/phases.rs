@@ -242,6 +242,9 @@ impl StreamSession {
                 let table = bound_site.site.table();
                 expand(template, table, request, route, None, &mut value);
             });
+            if self.route.is_undecided() {
+                return Err(self.undecided(now));
+            }
             self.down.buffer = value;
             self.stage = Stage::Answering;
             return Ok(());
@@ -270,6 +273,7 @@ impl StreamSession {
             ServerSide::start(call, context, now)
         });
         match server {
+            Ok(_) if self.route.is_undecided() => Err(self.undecided(now)),
             Ok(server) => {
                 self.server = Some(Box::new(server));
                 self.enter(Stage::Connecting, None, DeadlineKind::UpstreamConnect, now);
@@ -277,6 +281,14 @@ impl StreamSession {
             }
             Err(status) => Err(Over::new(status, CloseReason::ByConfiguration)),
         }
+    }
+
+    /// An expression ran out of steps: the session ends.
+    fn undecided(&mut self, now: Moment) -> Over {
+        for entry in self.route.take_log_entries() {
+            self.report(entry.level, format_args!("{}", entry.text), now);
+        }
+        Over::new(Status::INTERNAL_SERVER_ERROR, CloseReason::ByConfiguration)
     }
 
     fn rate(&mut self, rate: &Bytes, now: Moment) -> u64 {

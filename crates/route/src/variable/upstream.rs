@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sekisho_config::{Family, PassTo, UpstreamVariable};
+use sekisho_config::{Family, Matched, PassTo, UpstreamVariable};
 use sekisho_http::Fields;
 use sekisho_upstream::cache::CacheStatus;
 use sekisho_upstream::fields::add_forwarded_for;
@@ -97,9 +97,11 @@ impl Scope<'_> {
         let forward = self.settings().pass.as_deref().map(|pass| &pass.forward);
         let mut groups = Vec::new();
         let split = forward.and_then(|forward| forward.split_path_info.as_deref());
-        let is_split = split.is_some_and(|pattern| {
-            pattern.regex.captures(path, &mut groups) == sekisho_config::Matched::Yes
-        });
+        let split = split.map(|pattern| pattern.regex.captures(path, &mut groups));
+        if split == Some(Matched::Exhausted) {
+            return self.exhaust(if is_info { "fastcgi_path_info" } else { "fastcgi_script_name" });
+        }
+        let is_split = split == Some(Matched::Yes);
         // The whole match is not among them.
         let group = |at: usize| {
             let range = groups.get(at).cloned().flatten()?;

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, LazyLock};
 
-use sekisho_config::{Escape, LogFormat, PathMapping};
+use sekisho_config::{Escape, Level, LogFormat, PathMapping};
 use sekisho_http::Fields;
-use sekisho_route::{LineFormat, Machine, Sent, Table, TimeTexts, expand, log_line, wants_line};
+use sekisho_route::{
+    LineFormat, LogEntry, Machine, Sent, Table, TimeTexts, expand, log_line, wants_line,
+};
 
 use crate::configured::configured;
 use crate::support::{
@@ -237,6 +239,33 @@ fn an_empty_value_meets_no_regex_of_a_map() {
         let mut asked = Asked::new(line, &[]);
         asked.decide(&table);
         assert_eq!(value("$map0", &table, &asked, None), expected, "{line}");
+    }
+}
+
+/// V31: neither the default nor a later key holds, and nothing that was made with the value is used.
+#[test]
+fn an_expression_of_a_map_that_runs_out_of_steps_fails_the_request() {
+    let deny = || {
+        let mut deny = map("deny", "$arg_m", &[], "0");
+        deny.patterns = vec![(pattern(r"(?=x)x(a+)+\1b"), t("1")), (pattern("^xa"), t("2"))].into();
+        deny
+    };
+    let returned = server(vec![prefix("/", |own| {
+        own.rewriting.script = Some(crate::support::returns(200, Some("deny $map0")));
+    })]);
+    let rooted = server(vec![prefix("/", |own| {
+        own.path_mapping = PathMapping::Root(Arc::new(t("/srv/$map0")));
+    })]);
+    let text = "a regular expression of \"$deny\" took too many steps";
+    let line = format!("GET /f?m=x{}", "a".repeat(60));
+    for one in [returned, rooted] {
+        let table = table_with_maps(vec![one], vec![deny()]);
+        let mut asked = Asked::new(&line, &["/srv/0/f", "/srv/2/f"]);
+        assert_eq!(asked.decide(&table), "error 500");
+        let entries = asked.route_state.take_log_entries();
+        assert_eq!(entries, [LogEntry { level: Level::Error, text: text.into() }]);
+        let mut asked = Asked::new("GET /f?m=xa", &["/srv/2/f"]);
+        assert!(["text 200 deny 2", "file /srv/2/f"].contains(&&*asked.decide(&table)));
     }
 }
 
