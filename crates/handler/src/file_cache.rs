@@ -111,11 +111,14 @@ impl Entry {
 }
 
 #[derive(Clone)]
-struct Weights;
+struct Weights {
+    /// The least that an entry weighs: so many of them as `max=` says weigh all that the cache may hold.
+    min: u64,
+}
 
 impl Weighter<Box<[u8]>, Rc<Entry>> for Weights {
     fn weight(&self, key: &Box<[u8]>, entry: &Rc<Entry>) -> u64 {
-        ENTRY_WEIGHT + key.len() as u64 + entry.weight
+        (ENTRY_WEIGHT + key.len() as u64 + entry.weight).max(self.min)
     }
 }
 
@@ -144,8 +147,9 @@ impl FileCache {
     pub fn new(configured: Option<(usize, Duration)>) -> Self {
         let (items, inactive) = configured.unwrap_or((1024, INACTIVE));
         let bytes = CACHE_BYTES_MAX.max(items as u64 * DESCRIPTOR_WEIGHT);
+        let min = configured.map_or(0, |_| bytes / items.max(1) as u64);
         Self {
-            entries: Cache::with_weighter(items, bytes, Weights),
+            entries: Cache::with_weighter(items, bytes, Weights { min }),
             key: Vec::new(),
             inactive,
             last_error: None,

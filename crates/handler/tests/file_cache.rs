@@ -250,3 +250,18 @@ fn compressed_forms_are_bounded_and_counted() {
     fixture.cache.clear();
     assert!(fixture.cache.is_empty());
 }
+
+/// `open_file_cache max=` bounds the number of entries, however small they are.
+#[test]
+fn there_are_no_more_entries_than_max() {
+    let mut fixture = Fixture::with("open_file_cache max=50; open_file_cache_valid 60s;");
+    fixture.cache = FileCache::new(Some((50, std::time::Duration::from_mins(1))));
+    for at in 0..500 {
+        let name = format!("f{at}");
+        fixture.write(&name, "x");
+        assert_eq!(fixture.look(&name), "x");
+        assert_eq!(fixture.look(&format!("missing{at}")), "missing");
+    }
+    let (count, _) = fixture.cache.memory_usage();
+    assert!((40..=50).contains(&count), "{count}");
+}
