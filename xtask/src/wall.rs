@@ -30,13 +30,14 @@ const SEEDED: &str = "simulation";
 /// What only that room may switch on.
 const SEEDED_FEATURE: &str = "features = [\"simulation\"]";
 /// What they may depend on, beside each other.
-const PURE_MAY_USE: [&str; 18] = [
+const PURE_MAY_USE: [&str; 19] = [
     "aho-corasick",
     "annotate-snippets",
     "base64",
     "fancy-regex",
     "crc32fast",
     "foldhash",
+    "hashbrown",
     "hmac",
     "httparse",
     "httpdate",

@@ -144,7 +144,7 @@ impl<'a> Lexer<'a> {
             return Token::Mistake(Mistake::WordTooLong);
         }
         let text = self.text.get(inner).unwrap_or_default();
-        Token::Word { text: unescaped(text).into_boxed_slice(), quoted }
+        Token::Word { text: unescaped(text), quoted }
     }
 
     fn quoted(&mut self, quote: u8) -> Token {
@@ -194,7 +194,10 @@ impl Iterator for Lexer<'_> {
 
 /// Backslash escapes as nginx resolves them: `\"`, `\'`, `\\`, `\t`, `\r`, `\n`; any other backslash
 /// stays, so that regular expressions need no doubling.
-fn unescaped(text: &[u8]) -> Vec<u8> {
+fn unescaped(text: &[u8]) -> Box<[u8]> {
+    if memchr::memchr(b'\\', text).is_none() {
+        return text.into();
+    }
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
@@ -210,7 +213,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
         }
         out.push(escaped.unwrap_or(byte));
     }
-    out
+    out.into()
 }
 
 /// Writes a word so that it is read back as the same word.

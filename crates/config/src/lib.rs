@@ -36,6 +36,7 @@ mod pattern_list;
 mod pcre;
 mod positions;
 mod resolve;
+mod texts;
 mod types;
 mod upstreams;
 

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
+use foldhash::fast::RandomState;
+
 use crate::level::{Directive, Fault, Scope};
 use crate::model::{Geo, Networks, Split};
 use crate::parse::{Node, Word};
 use crate::report::Report;
+use crate::texts::Texts;
 
 /// First and last address, as numbers; whether it is of IPv6.
 type Network = (bool, u128, u128);
@@ -23,29 +26,33 @@ pub(crate) fn geo(d: &Directive<'_>, s: &mut Scope<'_>, name: String) -> Result<
             report(s, entry, fault);
         }
     }
-    let of = |wanted: bool| {
-        let networks = parts.known.iter().filter(|((is_v6, ..), _)| *is_v6 == wanted);
-        let networks = networks.map(|((_, from, to), v)| (*from, *to, v.clone()));
-        let ranges = parts.ranges.iter().filter(|((is_v6, _), _)| *is_v6 == wanted);
-        let ranges = ranges.map(|((_, from), (to, v))| (*from, *to, v.clone()));
-        Networks::new(networks.chain(ranges).collect())
-    };
-    let proxies = Networks::new(parts.proxies);
-    Ok(Geo { name, address, v4: of(false), v6: of(true), proxies, recursive: parts.recursive })
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    let ranges = parts.ranges.iter().map(|((is_v6, from), (to, v))| ((*is_v6, *from, *to), *v));
+    for ((is_v6, from, to), value) in parts.known.drain().chain(ranges) {
+        if is_v6 {
+            v6.push((from, to, value));
+        } else {
+            v4.push((from as u32, to as u32, value));
+        }
+    }
+    parts.values.seal();
+    let (v4, v6, proxies) = (Networks::new(v4), Networks::new(v6), Networks::new(parts.proxies));
+    Ok(Geo { name, address, v4, v6, values: parts.values, proxies, recursive: parts.recursive })
 }
 
-/// The last address of a range, and its value.
-type RangeEnd = (u128, Box<[u8]>);
+/// The last address of a range, and the number of its value.
+type RangeEnd = (u128, u32);
 
 /// What a `geo` says, as it is read.
 #[derive(Default)]
 struct GeoParts {
-    known: HashMap<Network, Box<[u8]>>,
+    known: HashMap<Network, u32, RandomState>,
+    values: Texts,
     /// With `ranges`: by their beginnings, none overlapping another.
     ranges: BTreeMap<(bool, u128), RangeEnd>,
     is_ranges: bool,
     /// `proxy`, as addresses of IPv6.
-    proxies: Vec<(u128, u128, Box<[u8]>)>,
+    proxies: Vec<(u128, u128, u32)>,
     recursive: bool,
 }
 
@@ -62,7 +69,7 @@ impl GeoParts {
         for key in touched {
             let Some((last, value)) = self.ranges.remove(&key) else { continue };
             if key.1 < from {
-                self.ranges.insert(key, (from - 1, value.clone()));
+                self.ranges.insert(key, (from - 1, value));
             }
             if last > to {
                 self.ranges.insert((is_v6, to + 1), (last, value));
@@ -99,7 +106,7 @@ fn in_order(
 }
 
 fn geo_entry(s: &mut Scope<'_>, entry: &Node, parts: &mut GeoParts) -> Result<(), Fault> {
-    let known = &mut parts.known;
+    let GeoParts { known, values, .. } = parts;
     let name = &entry.name;
     if entry.body.is_some() {
         return Err(Fault::at(name, "a geo has no blocks within"));
@@ -122,12 +129,13 @@ fn geo_entry(s: &mut Scope<'_>, entry: &Node, parts: &mut GeoParts) -> Result<()
         (b"proxy", [word]) => {
             let (is_v6, from, to) = network(s, word)?;
             let mapped = if is_v6 { 0 } else { 0xffff_u128 << 32 };
-            parts.proxies.push((mapped | from, mapped | to, b"1"[..].into()));
+            parts.proxies.push((mapped | from, mapped | to, 0));
             Ok(())
         }
         (b"default", [value]) => {
+            let (value, _) = values.add(&value.text);
             for network in [(false, 0, u32::MAX.into()), (true, 0, u128::MAX)] {
-                if known.insert(network, value.text.clone()).is_some() && !network.0 {
+                if known.insert(network, value).is_some() && !network.0 {
                     s.warn(name.span, "duplicate default: the last one counts");
                 }
             }
@@ -145,7 +153,8 @@ fn geo_entry(s: &mut Scope<'_>, entry: &Node, parts: &mut GeoParts) -> Result<()
             let range = range(name)?;
             // A later entry replaces an earlier one, as far as they overlap.
             parts.cut(range);
-            parts.ranges.insert((range.0, range.1), (range.2, value.text.clone()));
+            let (value, _) = parts.values.add(&value.text);
+            parts.ranges.insert((range.0, range.1), (range.2, value));
             Ok(())
         }
         (b"delete", [word]) => {
@@ -157,7 +166,7 @@ fn geo_entry(s: &mut Scope<'_>, entry: &Node, parts: &mut GeoParts) -> Result<()
         }
         (_, [value]) => {
             let network = network(s, name)?;
-            if known.insert(network, value.text.clone()).is_some() {
+            if known.insert(network, values.add(&value.text).0).is_some() {
                 s.warn(
                     name.span,
                     format!("duplicate network \"{}\": the last one counts", name.shown()),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::level::{Directive, Fault, Scope};
-use crate::model::{Map, MapId, Part, Pattern, Template, Variable};
+use crate::model::{Map, MapId, MapValue, Part, Pattern, Template, Variable};
 use crate::names::{HostKey, host_key, listed_regex_of};
 use crate::parse::{Node, Word};
 use crate::report::Report;
@@ -57,6 +57,18 @@ struct Reader {
     leading: HashMap<Vec<u8>, Template>,
     trailing: HashMap<Vec<u8>, Template>,
     has_default: bool,
+    /// Room for a key in lower case.
+    key: Vec<u8>,
+}
+
+/// A value as it stands in the file.
+type Value<'w> = MapValue<Template, &'w [u8]>;
+
+fn template(value: Value<'_>) -> Template {
+    match value {
+        MapValue::Literal(text) => Template::literal(text),
+        MapValue::Template(template) => template,
+    }
 }
 
 impl Reader {
@@ -68,7 +80,11 @@ impl Reader {
         if entry.body.is_some() {
             return Err(Fault::at(&entry.name, "a map has no blocks within"));
         }
-        let value = d.template(value, s)?;
+        let value = if memchr::memchr(b'$', &value.text).is_some() {
+            MapValue::Template(d.template(value, s)?)
+        } else {
+            MapValue::Literal(&*value.text)
+        };
         let word = &entry.name;
         match &*word.text {
             b"default" if self.has_default => {
@@ -76,7 +92,7 @@ impl Reader {
             }
             b"default" => {
                 self.has_default = true;
-                self.map.default = value;
+                self.map.default = template(value);
                 Ok(())
             }
             [b'~', b'*', source @ ..] => self.pattern(listed_regex_of(word, source, true)?, value),
@@ -89,13 +105,15 @@ impl Reader {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "one of several arms")]
-    fn pattern(&mut self, pattern: Arc<Pattern>, value: Template) -> Result<(), Fault> {
-        self.patterns.push((pattern, value));
+    fn pattern(&mut self, pattern: Arc<Pattern>, value: Value<'_>) -> Result<(), Fault> {
+        self.patterns.push((pattern, template(value)));
         Ok(())
     }
 
-    fn exact(&mut self, word: &Word, key: &[u8], value: Template) -> Result<(), Fault> {
-        once(word, self.map.exact.insert(key.to_ascii_lowercase(), value).is_some())
+    fn exact(&mut self, word: &Word, key: &[u8], value: Value<'_>) -> Result<(), Fault> {
+        self.key.clear();
+        self.key.extend(key.iter().map(u8::to_ascii_lowercase));
+        once(word, !self.map.exact.add(&self.key, value))
     }
 
     fn host(
@@ -103,19 +121,21 @@ impl Reader {
         d: &Directive<'_>,
         word: &Word,
         key: &[u8],
-        value: Template,
+        value: Value<'_>,
     ) -> Result<(), Fault> {
         let Ok(text) = std::str::from_utf8(key) else { return self.exact(word, key, value) };
         let is_double = match host_key(text) {
-            Some(HostKey::Exact(name)) => self.map.exact.insert(name.into_bytes(), value).is_some(),
-            Some(HostKey::Leading(name)) => self.leading.insert(name.into_bytes(), value).is_some(),
+            Some(HostKey::Exact(name)) => !self.map.exact.add(name.as_bytes(), value),
+            Some(HostKey::Leading(name)) => {
+                self.leading.insert(name.into_bytes(), template(value)).is_some()
+            }
             Some(HostKey::Trailing(name)) => {
-                self.trailing.insert(name.into_bytes(), value).is_some()
+                self.trailing.insert(name.into_bytes(), template(value)).is_some()
             }
             Some(HostKey::Both(name)) => {
-                let exact =
-                    self.map.exact.insert(name.clone().into_bytes(), value.clone()).is_some();
-                self.leading.insert(format!(".{name}").into_bytes(), value).is_some() || exact
+                let is_double = !self.map.exact.add(name.as_bytes(), value.clone());
+                let leading = format!(".{name}").into_bytes();
+                self.leading.insert(leading, template(value)).is_some() || is_double
             }
             None => return Err(d.invalid(word, "is not a host name or wildcard")),
         };
@@ -128,6 +148,7 @@ impl Reader {
             keys.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.0.cmp(&b.0)));
             keys
         };
+        self.map.exact.seal();
         self.map.patterns = self.patterns.into();
         self.map.leading = longest_first(self.leading);
         self.map.trailing = longest_first(self.trailing);
@@ -171,7 +192,7 @@ impl Map {
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
         let listed = self.leading.iter().chain(&self.trailing).map(|(_, value)| value);
         let by_pattern = self.patterns.as_slice().iter().map(|(_, value)| value);
-        listed.chain(self.exact.values()).chain(by_pattern).chain([&self.source, &self.default])
+        listed.chain(self.exact.templates()).chain(by_pattern).chain([&self.source, &self.default])
     }
 }
 

@@ -73,7 +73,7 @@ pub use logs::{
     AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
     SyslogServer,
 };
-pub use lookup::{DatabaseEntry, DatabaseField, Geo, Map, Networks, Split};
+pub use lookup::{DatabaseEntry, DatabaseField, Geo, Map, MapTable, MapValue, Networks, Split};
 pub use pem::{Pem, PemCache};
 pub use privilege::{Privilege, Sandbox};
 pub use real_ip::{RealIp, RealIpSource};

@@ -359,18 +359,21 @@ impl Reading<'_, '_> {
     }
 
     fn semicolon(&mut self, span: Span) {
-        let mut words = std::mem::take(&mut self.words);
         // One mistake is one report.
         if std::mem::take(&mut self.is_broken) {
-            return;
+            return self.words.clear();
         }
-        if words.is_empty() {
+        if self.words.is_empty() {
             self.parser.error(Some(span), "unexpected \";\"");
             return;
         }
+        let mut words = std::mem::take(&mut self.words);
         self.split_where_a_semicolon_is_missing(&mut words, Body::None);
-        let name = words.remove(0);
-        self.directive(Node { name, args: words, body: None });
+        let args = words.split_off(1);
+        if let Some(name) = words.pop() {
+            self.directive(Node { name, args, body: None });
+        }
+        self.words = words;
     }
 
     fn open(&mut self, span: Span) {

@@ -455,7 +455,7 @@ fn maps_and_formats_are_known_before_they_are_used() {
     keys.sort();
     assert_eq!(keys, ["/extra", "/login", "default"]);
     assert!(kind.patterns.as_slice().iter().all(|(pattern, _)| pattern.regex.is_match(b"/a.PNG")));
-    assert!(tenant.hostnames && tenant.exact.contains_key(&b"example.org"[..]));
+    assert!(tenant.hostnames && tenant.exact.get(b"example.org").is_some());
     assert_eq!(
         tenant.leading.iter().map(|(key, _)| String::from_utf8_lossy(key)).collect::<Vec<_>>(),
         [".example.com", ".example.org"]

@@ -13,8 +13,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 
 use sekisho_config::{
-    AssignedId, ConnectionState, Level, Map, MapId, Part, PrereadVariable, ServerName, Settings,
-    Template, Variable,
+    AssignedId, ConnectionState, Level, Map, MapId, MapValue, Part, PrereadVariable, ServerName,
+    Settings, Template, Variable,
 };
 use sekisho_filter::slice;
 use sekisho_filter::time_format::{self, Zone};
@@ -493,8 +493,10 @@ impl Scope<'_> {
             });
             found.map(|(_, value)| value)
         };
-        if let Some(value) = map.exact.get(&key).or_else(wildcard) {
-            return self.expand(value, out);
+        match map.exact.get(&key).or_else(|| wildcard().map(MapValue::Template)) {
+            Some(MapValue::Literal(text)) => return out.extend_from_slice(text),
+            Some(MapValue::Template(value)) => return self.expand(value, out),
+            None => {}
         }
         if !source.is_empty() {
             let mut captures = Captures::default();

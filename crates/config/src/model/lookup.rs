@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::Template;
 use crate::pattern_list::PatternList;
+use crate::texts::Texts;
 
 /// A `map` block.
 #[derive(Default, Debug)]
@@ -17,7 +18,7 @@ pub struct Map {
     /// `volatile`: looked up anew each time. Otherwise what was found first holds for the whole request.
     pub is_volatile: bool,
     /// Exact keys (lower case: nginx ignores case here).
-    pub exact: std::collections::HashMap<Vec<u8>, Template>,
+    pub exact: MapTable,
     /// With `hostnames`: `*.example.org` as `.example.org`, longest first.
     pub leading: Vec<(Vec<u8>, Template)>,
     /// With `hostnames`: `www.example.*` as `www.example.`, longest first.
@@ -28,6 +29,72 @@ pub struct Map {
     pub default: Template,
 }
 
+/// The exact keys of a `map`, each with its value.
+#[derive(Default, Debug)]
+pub struct MapTable {
+    keys: Texts,
+    /// The value of each key: a number in `literals`, or [`TEMPLATE`] and an index into `templates`.
+    values: Vec<u32>,
+    literals: Texts,
+    templates: Vec<Template>,
+}
+
+/// A value of a `map` that has variables in it.
+const TEMPLATE: u32 = 1 << 31;
+
+/// A value of a `map`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapValue<T, L> {
+    /// Without variables.
+    Literal(L),
+    /// With variables.
+    Template(T),
+}
+
+impl MapTable {
+    /// Adds a key; whether it is new. One that is not keeps its value.
+    pub fn add(&mut self, key: &[u8], value: MapValue<Template, &[u8]>) -> bool {
+        let (_, is_new) = self.keys.add(key);
+        if is_new {
+            self.values.push(match value {
+                MapValue::Literal(text) => self.literals.add(text).0,
+                MapValue::Template(template) => {
+                    self.templates.push(template);
+                    TEMPLATE | (self.templates.len() as u32 - 1)
+                }
+            });
+        }
+        is_new
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Option<MapValue<&Template, &[u8]>> {
+        let value = *self.values.get(self.keys.find(key)? as usize)?;
+        Some(if value & TEMPLATE == 0 {
+            MapValue::Literal(self.literals.get(value)?)
+        } else {
+            MapValue::Template(self.templates.get((value & !TEMPLATE) as usize)?)
+        })
+    }
+
+    /// The keys, in the order of the file.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter()
+    }
+
+    /// The values that have variables in them.
+    pub fn templates(&self) -> &[Template] {
+        &self.templates
+    }
+
+    /// No more keys are added.
+    pub(crate) fn seal(&mut self) {
+        self.keys.shrink();
+        self.literals.seal();
+        self.values.shrink_to_fit();
+    }
+}
+
 /// A `geo` block: a value for every network.
 #[derive(Debug, Default)]
 pub struct Geo {
@@ -36,11 +103,13 @@ pub struct Geo {
     /// The address that is looked up; `None` for the client's.
     pub address: Option<Template>,
     /// The networks of IPv4.
-    pub v4: Networks,
+    pub v4: Networks<u32>,
     /// The networks of IPv6.
-    pub v6: Networks,
+    pub v6: Networks<u128>,
+    /// The values that they have.
+    pub values: Texts,
     /// `proxy`: whose `X-Forwarded-For` is believed.
-    pub proxies: Networks,
+    pub proxies: Networks<u128>,
     /// `proxy_recursive`: the last address that is no proxy's counts, not the last one.
     pub recursive: bool,
 }
@@ -48,7 +117,7 @@ pub struct Geo {
 impl Geo {
     /// Whether there are proxies that are believed.
     pub fn has_proxies(&self) -> bool {
-        !self.proxies.values.is_empty()
+        !self.proxies.is_empty()
     }
 
     /// The address that counts, of a client at `address` that comes with these addresses in `X-Forwarded-For`, the last
@@ -59,7 +128,7 @@ impl Geo {
                 IpAddr::V4(address) => address.to_ipv6_mapped(),
                 IpAddr::V6(address) => address,
             };
-            !self.proxies.value(address.into()).is_empty()
+            self.proxies.value(address.into()).is_some()
         };
         let mut found = address;
         for next in forwarded {
@@ -76,57 +145,94 @@ impl Geo {
 
     /// The value for an address. An IPv4 address within IPv6 counts as what it is.
     pub fn value(&self, address: IpAddr) -> &[u8] {
-        match address.to_canonical() {
-            IpAddr::V4(address) => self.v4.value(u32::from(address).into()),
+        let value = match address.to_canonical() {
+            IpAddr::V4(address) => self.v4.value(address.into()),
             IpAddr::V6(address) => self.v6.value(address.into()),
-        }
+        };
+        value.and_then(|value| self.values.get(value)).unwrap_or_default()
+    }
+}
+
+/// An address as a number.
+pub trait Address: Copy + Ord {
+    /// The one behind it, unless it is the last.
+    fn next(self) -> Option<Self>;
+}
+
+impl Address for u32 {
+    fn next(self) -> Option<Self> {
+        self.checked_add(1)
+    }
+}
+
+impl Address for u128 {
+    fn next(self) -> Option<Self> {
+        self.checked_add(1)
     }
 }
 
 /// Networks of one kind, laid out flat: of those that hold an address, the smallest counts.
-#[derive(Debug, Default)]
-pub struct Networks {
-    /// Where a value begins to hold (until the next one does), in order; an index into `values`.
-    borders: Vec<(u128, Option<usize>)>,
-    values: Vec<Box<[u8]>>,
+#[derive(Debug)]
+pub struct Networks<A> {
+    /// Where a value begins to hold (until the next one does), in order.
+    from: Vec<A>,
+    /// The number of each of these values; [`NO_VALUE`] where none holds.
+    values: Vec<u32>,
 }
 
-impl Networks {
-    /// Lays networks out: first and last address of each, and its value. They are nested or disjoint.
-    pub fn new(networks: Vec<(u128, u128, Box<[u8]>)>) -> Self {
-        let mut spans = Vec::with_capacity(networks.len());
-        let mut values = Vec::with_capacity(networks.len());
-        for (at, (first, last, value)) in networks.into_iter().enumerate() {
-            spans.push((first, last, at));
-            values.push(value);
-        }
+const NO_VALUE: u32 = u32::MAX;
+
+impl<A> Default for Networks<A> {
+    fn default() -> Self {
+        Self { from: Vec::new(), values: Vec::new() }
+    }
+}
+
+impl<A: Address> Networks<A> {
+    /// Lays networks out: first and last address of each, and the number of its value. They are nested or disjoint.
+    pub fn new(mut networks: Vec<(A, A, u32)>) -> Self {
         // The larger one first, so that nested ones come later.
-        spans.sort_by_key(|(first, last, at)| (*first, std::cmp::Reverse(*last), *at));
-        let mut borders: Vec<(u128, Option<usize>)> = Vec::new();
-        let mut put = |at, value| match borders.last_mut() {
-            Some(last) if last.0 == at => last.1 = value,
-            _ => borders.push((at, value)),
-        };
-        let mut open: Vec<(u128, usize)> = Vec::new();
-        for (first, last, value) in spans {
+        networks.sort_by_key(|(first, last, _)| (*first, std::cmp::Reverse(*last)));
+        let mut laid = Self::default();
+        let mut open: Vec<(A, u32)> = Vec::new();
+        let outer = |open: &[(A, u32)]| open.last().map_or(NO_VALUE, |(_, value)| *value);
+        for (first, last, value) in networks {
             while let Some((end, _)) = open.pop_if(|(end, _)| *end < first) {
-                put(end + 1, open.last().map(|(_, value)| *value));
+                laid.put(end.next(), outer(&open));
             }
-            put(first, Some(value));
+            laid.put(Some(first), value);
             open.push((last, value));
         }
         while let Some((end, _)) = open.pop() {
-            if let Some(next) = end.checked_add(1) {
-                put(next, open.last().map(|(_, value)| *value));
-            }
+            laid.put(end.next(), outer(&open));
         }
-        Self { borders, values }
+        laid.from.shrink_to_fit();
+        laid.values.shrink_to_fit();
+        laid
     }
 
-    fn value(&self, address: u128) -> &[u8] {
-        let behind = self.borders.partition_point(|(from, _)| *from <= address);
-        let value = behind.checked_sub(1).and_then(|at| self.borders[at].1);
-        value.and_then(|at| self.values.get(at)).map(AsRef::as_ref).unwrap_or_default()
+    /// From an address on, a value holds.
+    fn put(&mut self, from: Option<A>, value: u32) {
+        let Some(from) = from else { return };
+        match self.values.last_mut() {
+            Some(last) if self.from.last() == Some(&from) => *last = value,
+            _ => {
+                self.from.push(from);
+                self.values.push(value);
+            }
+        }
+    }
+
+    /// Whether there are none.
+    const fn is_empty(&self) -> bool {
+        self.from.is_empty()
+    }
+
+    /// The number of the value that holds for an address.
+    fn value(&self, address: A) -> Option<u32> {
+        let behind = self.from.partition_point(|from| *from <= address);
+        let value = self.values.get(behind.checked_sub(1)?)?;
+        (*value != NO_VALUE).then_some(*value)
     }
 }
 
@@ -199,35 +305,34 @@ mod tests {
 
     #[test]
     fn the_smallest_network_counts() {
-        let value = |text: &str| text.as_bytes().into();
         let networks = Networks::new(vec![
-            (10, 19, value("ten")),
-            (0, 99, value("all")),
-            (12, 15, value("twelve")),
-            (14, 15, value("end")),
-            (20, 29, value("twenty")),
-            (200, u128::MAX, value("far")),
+            (10, 19, 10),
+            (0, 99, 1),
+            (12, 15, 12),
+            (14, 15, 14),
+            (20, 29, 20),
+            (200, u128::MAX, 200),
         ]);
         for (address, expected) in [
-            (0, "all"),
-            (9, "all"),
-            (10, "ten"),
-            (12, "twelve"),
-            (14, "end"),
-            (15, "end"),
-            (16, "ten"),
-            (20, "twenty"),
-            (29, "twenty"),
-            (30, "all"),
-            (99, "all"),
-            (100, ""),
-            (199, ""),
-            (200, "far"),
-            (u128::MAX, "far"),
+            (0, Some(1)),
+            (9, Some(1)),
+            (10, Some(10)),
+            (12, Some(12)),
+            (14, Some(14)),
+            (15, Some(14)),
+            (16, Some(10)),
+            (20, Some(20)),
+            (29, Some(20)),
+            (30, Some(1)),
+            (99, Some(1)),
+            (100, None),
+            (199, None),
+            (200, Some(200)),
+            (u128::MAX, Some(200)),
         ] {
-            assert_eq!(networks.value(address), expected.as_bytes(), "{address}");
+            assert_eq!(networks.value(address), expected, "{address}");
         }
-        assert_eq!(Networks::default().value(1), b"");
+        assert_eq!(Networks::default().value(1_u32), None);
     }
 
     #[test]
@@ -236,7 +341,7 @@ mod tests {
         let proxy = |from: &str| {
             let IpAddr::V4(from) = ip(from) else { panic!("of IPv4") };
             let at = u128::from(from.to_ipv6_mapped());
-            (at, at, b"1"[..].into())
+            (at, at, 0)
         };
         let proxies = || Networks::new(vec![proxy("10.0.0.1"), proxy("10.0.0.2")]);
         let chain = || [ip("10.0.0.2"), ip("192.0.2.7"), ip("192.0.2.8")].into_iter();

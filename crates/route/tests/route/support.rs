@@ -6,8 +6,9 @@ use std::time::Duration;
 use sekisho_config::{
     Config, ErrorPage, ErrorStatus, ErrorTarget, Expires, FileCache, HeadLimits, Http, Http2,
     IfModifiedSince, Listen, ListenAddress, ListenOptions, Location, LocationId, LocationMatch,
-    Main, Map, MapId, Part, PathMapping, Pattern, Return, Rewriting, Script, Server, ServerId,
-    ServerName, ServerTokens, Settings, Step, Symlinks, Template, Tls, Types, Variable, Workers,
+    Main, Map, MapId, MapValue, Part, PathMapping, Pattern, Return, Rewriting, Script, Server,
+    ServerId, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Tls, Types, Variable,
+    Workers,
 };
 use sekisho_http::{Fields, Head, Status, Version};
 use sekisho_lifecycle::Moment;
@@ -336,13 +337,12 @@ pub(crate) fn page(codes: &str, overwrite: &str, target: &str) -> ErrorPage {
 
 /// A `map` with exact keys only.
 pub(crate) fn map(name: &str, source: &str, exact: &[(&str, &str)], default: &str) -> Map {
-    Map {
-        name: name.into(),
-        source: t(source),
-        exact: exact.iter().map(|(key, value)| ((*key).into(), t(value))).collect(),
-        default: t(default),
-        ..Map::default()
+    let mut map =
+        Map { name: name.into(), source: t(source), default: t(default), ..Map::default() };
+    for (key, value) in exact {
+        assert!(map.exact.add(key.as_bytes(), MapValue::Template(t(value))), "{key} is there");
     }
+    map
 }
 
 /// A value: `$name` and `${name}` are variables, `$map0` is that of the first map.
