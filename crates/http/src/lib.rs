@@ -8,6 +8,7 @@ pub mod encoding;
 pub mod fields;
 pub mod file_name;
 pub mod head;
+pub mod hex;
 pub mod multipart;
 pub mod parameters;
 pub mod policy;
@@ -17,6 +18,7 @@ pub mod refusal;
 pub mod response;
 pub mod status;
 pub mod target;
+pub mod token;
 pub mod upstream;
 
 pub use encoding::{Accepted, Coding};

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use crate::token::is_token_byte;
+
 /// The value before the first `;`, without white space around it.
 pub fn head_of(value: &[u8]) -> &[u8] {
     let end = memchr::memchr(b';', value).unwrap_or(value.len());
@@ -41,7 +43,7 @@ impl<'a> Iterator for Parameters<'a> {
         while let Some(after) = rest.strip_prefix(b";") {
             rest = after.trim_ascii_start();
         }
-        let equals = rest.iter().position(|byte| !is_token(*byte)).unwrap_or(rest.len());
+        let equals = rest.iter().position(|byte| !is_token_byte(*byte)).unwrap_or(rest.len());
         let (name, after) = rest.split_at(equals);
         // Some write white space around it.
         let after = after.trim_ascii_start().strip_prefix(b"=")?.trim_ascii_start();
@@ -105,10 +107,6 @@ fn extended(value: &[u8]) -> Option<Vec<u8>> {
         rest = &rest[2..];
     }
     std::str::from_utf8(&out).is_ok().then_some(out)
-}
-
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

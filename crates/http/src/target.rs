@@ -4,6 +4,8 @@
 
 use std::net::Ipv6Addr;
 
+use crate::hex;
+
 /// Why a request target is refused. Each is a 400 found while routing: the connection is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TargetError {
@@ -241,7 +243,8 @@ fn resolve_slowly(path: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result
             }
             [b'%', tail @ ..] => {
                 let [high, low, tail @ ..] = tail else { return Err(TargetError::BadEscape) };
-                let byte = hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low);
+                let byte =
+                    hex::value(*high).zip(hex::value(*low)).map(|(high, low)| high << 4 | low);
                 let byte = byte.ok_or(TargetError::BadEscape)?;
                 match byte {
                     0 => return Err(TargetError::Nul),
@@ -288,15 +291,6 @@ fn end_segment(out: &mut Vec<u8>, start: usize) -> Result<bool, TargetError> {
     }
 }
 
-const fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
-}
-
 fn check_name(name: &[u8]) -> Result<(), BadHost> {
     let mut previous = b'.';
     for &byte in name {
@@ -321,7 +315,7 @@ fn check_escaped_name(name: &[u8]) -> Result<(), BadHost> {
         let is_allowed = match byte {
             _ if escape_digits > 0 => {
                 escape_digits -= 1;
-                hex(byte).is_some()
+                hex::value(byte).is_some()
             }
             b'%' => {
                 escape_digits = 2;

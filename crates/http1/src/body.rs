@@ -3,8 +3,10 @@
 
 use std::ops::Range;
 
-use crate::parse::{Framing, is_token_byte, is_value_byte};
 use sekisho_http::refusal::Cause;
+use sekisho_http::token::{is_token_byte, is_value_byte};
+
+use crate::parse::Framing;
 
 /// Bytes of chunk extensions that one body may have in all.
 pub const EXTENSION_BYTES_MAX: u16 = 4 * 1024;

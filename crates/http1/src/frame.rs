@@ -9,6 +9,7 @@
 use crate::parse::{self, RequestLine};
 use sekisho_http::Policy;
 use sekisho_http::refusal::Cause;
+use sekisho_http::token::is_token_byte;
 
 /// Positions in a head have 32 bits.
 pub(crate) const POSITION_MAX: usize = (u32::MAX - 1) as usize;
@@ -75,7 +76,7 @@ impl Framer {
         // Bytes that are no request (a TLS hello, for example) are refused at once and not at the deadline.
         match input.first() {
             Some(0) if self.scanned == 0 => return Err(Cause::Nul),
-            Some(first) if self.scanned == 0 && !parse::is_token_byte(*first) => {
+            Some(first) if self.scanned == 0 && !is_token_byte(*first) => {
                 return Err(Cause::MethodInvalid);
             }
             _ => {}

@@ -6,6 +6,7 @@ use std::ops::Range;
 use sekisho_http::refusal::Cause;
 pub use sekisho_http::target::is_host;
 use sekisho_http::target::{is_authority, split};
+use sekisho_http::token::{is_token_byte, is_value_byte};
 use sekisho_http::{Head, Known, Policy, Version};
 
 use crate::frame::{Framer, POSITION_MAX};
@@ -257,17 +258,6 @@ pub fn message(head: &Head) -> Result<Message, Cause> {
         Some(_) => is_11 || has_option(head, b"keep-alive"),
     };
     Ok(Message { framing, persists, expectation })
-}
-
-/// Whether a byte is allowed in a token (RFC 9110 §5.6.2).
-pub const fn is_token_byte(byte: u8) -> bool {
-    matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#' | b'$' | b'%' | b'&' | b'\''
-        | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
-}
-
-/// Whether a byte is allowed in a field value: anything but control bytes, of which only HTAB may.
-pub const fn is_value_byte(byte: u8) -> bool {
-    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
 fn check_host(head: &Head) -> Result<(), Cause> {

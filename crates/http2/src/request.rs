@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use sekisho_http::refusal::Cause;
 use sekisho_http::target::is_host;
+use sekisho_http::token::{is_token_byte, is_value_byte};
 use sekisho_http::{Head, Known, Method, Version};
 
 use crate::event::Work;
@@ -313,20 +314,9 @@ pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Whether a byte is allowed in a token (RFC 9110 §5.6.2).
-pub(crate) const fn is_token_byte(byte: u8) -> bool {
-    matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#' | b'$' | b'%' | b'&' | b'\''
-        | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
-}
-
-/// The same without upper case (RFC 9113 §8.2.1).
+/// Whether a byte is allowed in a name: a token without upper case (RFC 9113 §8.2.1).
 pub(crate) const fn is_name_byte(byte: u8) -> bool {
     is_token_byte(byte) && !byte.is_ascii_uppercase()
-}
-
-/// Whether a byte is allowed in a field value: anything but control bytes, of which only HTAB may.
-pub(crate) const fn is_value_byte(byte: u8) -> bool {
-    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
 #[cfg(test)]

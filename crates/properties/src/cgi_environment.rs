@@ -9,8 +9,8 @@ use std::sync::{Arc, LazyLock};
 
 use sekisho_config::{Memory, Options, Settings, load};
 use sekisho_gateway::cgi::{Authenticated, Environment, Facts, environment, invocation};
+use sekisho_http::token::{is_token_byte, is_value_byte};
 use sekisho_http::{Head, Version};
-use sekisho_http1::parse::{is_token_byte, is_value_byte};
 use sekisho_route::{
     AccessChecks, Action, ConnectionFacts, Files, Look, Request, RequestIdSeed, RouteState, Table,
     WallTime,

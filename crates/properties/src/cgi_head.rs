@@ -5,7 +5,7 @@
 //! The last four bytes of the input say where the rest is cut, and by which rules it is read.
 
 use sekisho_gateway::cgi::{Fed, HeadError, HeadReader, HeadRules, Kind, ResponseHead};
-use sekisho_http1::parse::{is_token_byte, is_value_byte};
+use sekisho_http::token::{is_token_byte, is_value_byte};
 
 use crate::cuts;
 

@@ -2,9 +2,10 @@
 //! the limits, and read back the same when it is written again.
 
 use crate::cuts;
+use sekisho_http::token::{is_token_byte, is_value_byte};
 use sekisho_http::{Head, Known, Version, target};
 use sekisho_http1::frame::Framer;
-use sekisho_http1::parse::{self, Framing, Message, is_token_byte, is_value_byte};
+use sekisho_http1::parse::{self, Framing, Message};
 use sekisho_http1::{Cause, Policy};
 
 /// A head as it was read: how long it was, and what it says.

@@ -8,8 +8,8 @@ use sekisho_gateway::SingleRequest;
 use sekisho_gateway::fastcgi::FastCgi;
 use sekisho_gateway::uwsgi::Modifiers;
 use sekisho_http::Fields;
+use sekisho_http::token::{is_token_byte, is_value_byte};
 use sekisho_http::upstream::{RequestBody, Scratch, Timeouts, UpstreamProtocol, is_hop_by_hop};
-use sekisho_http1::parse::{is_token_byte, is_value_byte};
 use sekisho_lifecycle::Moment;
 
 use crate::cuts;

@@ -1,6 +1,9 @@
 //! `Authorization: Basic`: user and password (RFC 7617). A password goes from here into a comparison and
 //! nowhere else.
 
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
+
 /// Appends `user:password` to `out` and says where in what was appended the colon is; `None`, with nothing
 /// appended, where the field has no such credentials.
 pub(crate) fn decode(field: &[u8], out: &mut Vec<u8>) -> Option<usize> {
@@ -9,7 +12,7 @@ pub(crate) fn decode(field: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         return None;
     }
     let start = out.len();
-    let colon = decode_base64(encoded.trim_ascii(), b'+', b'/', out)
+    let colon = decode_base64(encoded.trim_ascii(), &STANDARD, out)
         .and_then(|()| out[start..].iter().position(|byte| *byte == b':'))
         // An empty user name is invalid, as in nginx.
         .filter(|colon| *colon > 0);
@@ -19,31 +22,20 @@ pub(crate) fn decode(field: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     colon
 }
 
-/// Base64 with these characters for 62 and 63; padding may be left out. `None` for anything else; what was
-/// appended by then is the caller's to take away.
-pub fn decode_base64(text: &[u8], plus: u8, slash: u8, out: &mut Vec<u8>) -> Option<()> {
-    let end = text.iter().position(|byte| *byte == b'=').unwrap_or(text.len());
-    if end % 4 == 1 {
-        return None;
-    }
-    let (mut bits, mut held) = (0_u32, 0_u32);
-    for &byte in &text[..end] {
-        let six = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            _ if byte == plus => 62,
-            _ if byte == slash => 63,
-            _ => return None,
-        };
-        bits = (bits << 6 | u32::from(six)) & 0xffff;
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            out.push((bits >> held) as u8);
-        }
-    }
-    Some(())
+/// Base64 as clients write it.
+pub const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+/// Base64 as links have it, with `-` and `_`.
+pub(crate) const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
+/// Padding and the last bits say nothing, as in nginx.
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+    .with_decode_allow_trailing_bits(true);
+
+/// Appends what is encoded, up to the padding. `None` for anything else; what was appended by then is the caller's to
+/// take away.
+pub fn decode_base64(text: &[u8], engine: &GeneralPurpose, out: &mut Vec<u8>) -> Option<()> {
+    let end = memchr::memchr(b'=', text).unwrap_or(text.len());
+    engine.decode_vec(&text[..end], out).ok()
 }
 
 #[cfg(test)]

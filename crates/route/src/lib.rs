@@ -38,7 +38,7 @@ pub use access_checks::{AccessChecks, Password, Rated, Taken, Wait};
 pub use action::{Action, Files, Kind, Look, Seen};
 pub use address_database::AddressDatabase;
 pub use charset::{computed_charset, name_charset};
-pub use credentials::decode_base64;
+pub use credentials::{STANDARD as STANDARD_BASE64, decode_base64};
 pub use decide::{Destination, FileOp, Handover, OWN_PREFIX, Store};
 pub use fields::{
     added_fields, added_trailers, has_trailers, if_range_replaced, media_type, media_type_of,

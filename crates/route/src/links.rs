@@ -3,10 +3,11 @@
 
 use md5::{Digest, Md5};
 use sekisho_config::{Links, Referers, ServerName, Signature};
-use sekisho_http::Known;
+use sekisho_http::{Known, hex};
+use subtle::ConstantTimeEq as _;
 
 use crate::capture::Captures;
-use crate::credentials::decode_base64;
+use crate::credentials::{URL_SAFE, decode_base64};
 use crate::variable::Scope;
 
 /// A host longer than this is none (nginx's bound).
@@ -85,13 +86,13 @@ impl Scope<'_> {
                 };
                 let mut wanted = Vec::with_capacity(SIGNATURE_MAX);
                 if signature.len() > SIGNATURE_MAX
-                    || decode_base64(signature, b'-', b'_', &mut wanted).is_none()
+                    || decode_base64(signature, &URL_SAFE, &mut wanted).is_none()
                 {
                     return;
                 }
                 let mut text = Vec::new();
                 self.nested(signed, &mut text);
-                if !is_same(&Md5::digest(&text), &wanted) {
+                if !bool::from(Md5::digest(&text).as_slice().ct_eq(&wanted)) {
                     return;
                 }
                 let is_late = until.is_some_and(|until| until < self.request.wall.unix_secs);
@@ -155,16 +156,6 @@ fn signed_link<'t>(target: &'t [u8], secret: &[u8]) -> &'t [u8] {
     let parts = target.get(1..).and_then(after_slash).and_then(|(_, rest)| after_slash(rest));
     let Some((signature, link)) = parts.filter(|(_, link)| !link.is_empty()) else { return b"" };
     let digest = Md5::new().chain_update(link).chain_update(secret).finalize();
-    let digits = b"0123456789abcdef";
-    let shown: Vec<u8> = digest
-        .iter()
-        .flat_map(|byte| [digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]])
-        .collect();
-    if is_same(&shown, &signature.to_ascii_lowercase()) { link } else { b"" }
-}
-
-/// Compares without telling by its time where the difference is.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let differing = one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b));
-    one.len() == other.len() && std::hint::black_box(differing) == 0
+    let shown = hex::bytes(signature).unwrap_or_default();
+    if bool::from(digest.as_slice().ct_eq(&shown)) { link } else { b"" }
 }

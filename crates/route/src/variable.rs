@@ -18,7 +18,7 @@ use sekisho_config::{
 };
 use sekisho_filter::slice;
 use sekisho_filter::time_format::{self, Zone};
-use sekisho_http::{Fields, Head, Known, ProxyAddresses, Status, Version, date, target};
+use sekisho_http::{Fields, Head, Known, ProxyAddresses, Status, Version, date, hex, target};
 use sekisho_lifecycle::Moment;
 
 pub use named::named_variable;
@@ -558,12 +558,7 @@ pub(crate) fn push_number(number: u64, out: &mut Vec<u8>) {
 
 /// 32 hexadecimal digits.
 fn push_request_id(id: u128, out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = [0; 32];
-    for (two, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(id.to_be_bytes()) {
-        *two = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
-    }
-    out.extend_from_slice(&text);
+    out.extend(id.to_be_bytes().into_iter().flat_map(hex::digits));
 }
 
 /// `3.25`: how many times longer the body was before, rounded to hundredths as in nginx. Nothing where it was

@@ -1,11 +1,9 @@
 //! Signatures of requests: version 4 of AWS, which other stores take as well (Google's by its keys for
 //! interoperability). Bodies are not part of a signature: TLS protects them.
 
-use std::fmt::Write as _;
-
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use sekisho_http::Fields;
 use sekisho_http::date::civil;
+use sekisho_http::{Fields, hex};
 use sha2::{Digest as _, Sha256};
 
 use crate::{Credentials, Draft, Place, Service, azure};
@@ -53,9 +51,9 @@ pub fn sign(
     }
     canonical.extend_from_slice(format!("\n{names}\n{UNSIGNED}").as_bytes());
     let scope = format!("{day}/{}/s3/aws4_request", place.region);
-    let digest = hex(&Sha256::digest(&canonical));
+    let digest = hex::text(&Sha256::digest(&canonical));
     let text = format!("{ALGORITHM}\n{stamp}\n{scope}\n{digest}");
-    let signature = hex(&hmac(&signing_key(secret_key, place, &day), text.as_bytes()));
+    let signature = hex::text(&hmac(&signing_key(secret_key, place, &day), text.as_bytes()));
     let value = format!(
         "{ALGORITHM} Credential={access_key}/{scope},SignedHeaders={names},Signature={signature}"
     );
@@ -83,14 +81,6 @@ pub(crate) fn hmac(key: &[u8], text: &[u8]) -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key may have any length");
     mac.update(text);
     mac.finalize().into_bytes().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut out, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
 }
 
 #[cfg(test)]
@@ -127,7 +117,10 @@ mod tests {
         let text = "AWS4-HMAC-SHA256\n20130524T000000Z\n20130524/us-east-1/s3/aws4_request\n\
                     7344ae5b7ee6c3e7e6b0fe0640412a37625d1fbfff95c48bbb2dc43964946972";
         key = hmac(&key, text.as_bytes());
-        assert_eq!(hex(&key), "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
+        assert_eq!(
+            hex::text(&key),
+            "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"
+        );
     }
 
     #[test]

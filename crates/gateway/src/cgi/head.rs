@@ -4,6 +4,7 @@
 
 use std::mem;
 
+use sekisho_http::token::is_token_byte;
 use sekisho_http::{Fields, Status};
 
 use super::cause::HeadError;
@@ -205,7 +206,7 @@ impl HeadReader {
     fn take_field(&mut self, line: &[u8]) -> Result<(), HeadError> {
         let colon = memchr::memchr(b':', line).ok_or(HeadError::BadLine)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
+        if name.is_empty() || !name.iter().all(|byte| is_token_byte(*byte)) {
             return Err(HeadError::BadLine);
         }
         if value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
@@ -339,28 +340,6 @@ fn put<T>(slot: &mut Option<T>, value: T, twice: HeadError) -> Result<(), HeadEr
     }
     *slot = Some(value);
     Ok(())
-}
-
-/// RFC 9110 §5.6.2
-const fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
-        )
 }
 
 /// `404 Not Found`: a final status; the reason phrase is the server's own.

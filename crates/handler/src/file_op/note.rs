@@ -55,25 +55,15 @@ pub(crate) fn metadata(field: &[u8], key: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
+/// Either alphabet is taken.
 fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len() / 4 * 3 + 3);
-    let (mut bits, mut count) = (0u32, 0);
-    for byte in text.iter().take_while(|byte| **byte != b'=') {
-        let six = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(six);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            out.push((bits >> count) as u8);
-        }
-    }
+    let standard = |byte: &u8| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        byte => *byte,
+    };
+    let (text, mut out): (Vec<u8>, _) = (text.iter().map(standard).collect(), Vec::new());
+    sekisho_route::decode_base64(&text, &sekisho_route::STANDARD_BASE64, &mut out)?;
     Some(out)
 }
 

@@ -182,7 +182,7 @@ fn yescrypt(text: &[u8]) -> Option<Form> {
 /// Ordinary base64; padding may be left out.
 fn base64(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    sekisho_route::decode_base64(text, b'+', b'/', &mut out)?;
+    sekisho_route::decode_base64(text, &sekisho_route::STANDARD_BASE64, &mut out)?;
     Some(out)
 }
 

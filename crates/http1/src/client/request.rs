@@ -2,10 +2,9 @@
 //! `Content-Length` or chunks, nothing about another connection, no line end in a value (U3).
 
 use sekisho_http::target::is_host;
+use sekisho_http::token::{is_token_byte, is_value_byte};
 use sekisho_http::upstream::{Request, RequestBody, RequestFault, is_hop_by_hop};
 use sekisho_http::{Fields, Version};
-
-use crate::parse::{is_token_byte, is_value_byte};
 
 /// What is remembered of a request whose head was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,9 @@
 use sekisho_http::upstream::{HeadFault, ResponseHead, is_hop_by_hop, is_nomination};
 use sekisho_http::{Fields, Status, Version};
 
-use crate::parse::{self, is_value_byte};
+use sekisho_http::token::is_value_byte;
+
+use crate::parse;
 use sekisho_http::refusal::Cause;
 
 /// What a head may cost.

@@ -2,12 +2,12 @@
 //! as HTTP/1 by a server further on does not leave (U3).
 
 use sekisho_http::target::is_host;
+use sekisho_http::token::{is_token_byte, is_value_byte};
 use sekisho_http::upstream::{Request, RequestBody, RequestFault, is_hop_by_hop};
 use sekisho_http::{Fields, Version};
 
 use super::{Client, Output};
 use crate::frame::{self, Kind, flag};
-use crate::request::{is_token_byte, is_value_byte};
 
 /// Everything that could make two readers of the request differ; its authority.
 pub(super) fn check<'a>(request: &Request<'a>) -> Result<&'a [u8], RequestFault> {

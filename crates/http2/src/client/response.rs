@@ -6,7 +6,9 @@ use sekisho_http::{Fields, Status, Version};
 
 use super::Limits;
 use crate::hpack::Field;
-use crate::request::{is_name_byte, is_value_byte, number};
+use sekisho_http::token::is_value_byte;
+
+use crate::request::{is_name_byte, number};
 
 /// A head that is being put together.
 pub(super) struct Assembly<'a> {

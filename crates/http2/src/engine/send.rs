@@ -1,5 +1,6 @@
 //! The sending half: responses into frames, and which stream's turn it is.
 
+use sekisho_http::token::is_value_byte;
 use sekisho_http::{BodyLength, Sends, Status};
 use sekisho_lifecycle::{Moment, Stage};
 
@@ -8,7 +9,7 @@ use crate::budget::Bound;
 use crate::code::Code;
 use crate::event::{Scratch, StreamId};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, flag};
-use crate::request::{is_name_byte, is_value_byte};
+use crate::request::is_name_byte;
 use crate::stream::{Closed, Fate, Output, Stream};
 
 /// Which stream may send, and how much.

@@ -17,6 +17,7 @@ use sekisho_handler::memory;
 use sekisho_handler::password::{self, Answer};
 use sekisho_handler::wait;
 use sekisho_route::Password;
+use subtle::ConstantTimeEq as _;
 
 use super::NativeRules;
 use super::logger::NativeLog as _;
@@ -52,18 +53,12 @@ impl Tokens {
     pub fn holder(&self, shown: &[u8]) -> Option<&Arc<str>> {
         let mut found = None;
         for (name, token) in &self.0 {
-            if is_same(token.bytes(), shown) {
+            if bool::from(token.bytes().ct_eq(shown)) {
                 found = Some(name);
             }
         }
         found
     }
-}
-
-/// Compares without telling by the time it takes how much was right.
-fn is_same(own: &[u8], shown: &[u8]) -> bool {
-    let differences = own.iter().zip(shown).fold(0, |all, (own, shown)| all | (own ^ shown));
-    own.len() == shown.len() && std::hint::black_box(differences) == 0
 }
 
 impl fmt::Debug for Tokens {

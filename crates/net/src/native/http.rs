@@ -12,6 +12,7 @@ use sekisho_endpoint::{
     Caller, Channel, Code, ControlAccess, Held, Peer, Request, Response, Service, Work, WriteError,
 };
 use sekisho_handler::memory;
+use sekisho_http::token::is_token_byte;
 
 use super::visit::{Part, Visit};
 use crate::protocol::{AskedRequest, parts};
@@ -247,7 +248,7 @@ fn read(raw: Vec<u8>) -> Result<(AskedRequest, String), Failure> {
             _ => {}
         }
     }
-    if !raw[asked.method.clone()].iter().all(|byte| is_token(*byte)) {
+    if !raw[asked.method.clone()].iter().all(|byte| is_token_byte(*byte)) {
         return Err(wrong("the method"));
     }
     if !raw[asked.target.clone()].iter().all(u8::is_ascii_graphic) {
@@ -263,7 +264,7 @@ const FRAMING: [&str; 7] =
 
 fn check_field(name: &[u8], value: &[u8]) -> Result<(), Failure> {
     let is_value = value.iter().all(|byte| !matches!(byte, 0..=8 | 10..=31 | 127));
-    if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) || !is_value {
+    if name.is_empty() || !name.iter().all(|byte| is_token_byte(*byte)) || !is_value {
         return Err((Code::InvalidRequest, "a field is not in order".to_owned()));
     }
     if FRAMING.iter().any(|it| name.eq_ignore_ascii_case(it.as_bytes())) {
@@ -272,27 +273,6 @@ fn check_field(name: &[u8], value: &[u8]) -> Result<(), Failure> {
         return Err((Code::InvalidRequest, text));
     }
     Ok(())
-}
-
-const fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
-        )
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use sekisho_http::hex;
 
 use super::der::{BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE, time};
 
@@ -76,7 +77,7 @@ impl Certificate {
             return None;
         }
         let digits = value.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(value);
-        let serial = hex(digits, true);
+        let serial = hex::text(digits).to_uppercase();
         fields.expect(SEQUENCE)?;
         let issuer_der = fields.whole()?;
         let issuer = name(fields.expect(SEQUENCE)?)?;
@@ -153,21 +154,13 @@ impl Certificate {
 
 /// `$ssl_client_fingerprint`: SHA-1 in hexadecimal digits, as nginx has it.
 pub(super) fn fingerprint(der: &[u8]) -> String {
-    hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, der).as_ref(), false)
+    hex::text(digest(&SHA1_FOR_LEGACY_USE_ONLY, der).as_ref())
 }
 
 /// As OpenSSL prints it: `Nov 16 05:00:00 2026 GMT`.
 pub(super) fn date(unix_secs: i64) -> String {
     let time = Timestamp::from_second(unix_secs).unwrap_or(Timestamp::UNIX_EPOCH);
     time.to_zoned(TimeZone::UTC).strftime("%b %e %H:%M:%S %Y GMT").to_string()
-}
-
-fn hex(bytes: &[u8], is_upper: bool) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = if is_upper { write!(text, "{byte:02X}") } else { write!(text, "{byte:02x}") };
-        text
-    })
 }
 
 /// The names and addresses that a certificate is for.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs as provider;
+use sekisho_http::hex;
 
 /// One secret makes tickets for so long.
 const USE: Duration = Duration::from_hours(6);
@@ -144,22 +145,13 @@ impl Secrets {
 
 impl Secret {
     fn hex(&self) -> String {
-        self.bytes.iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        hex::text(&self.bytes)
     }
 
     fn parse(line: &str) -> Option<Self> {
-        let (made, hex) = line.split_once(' ')?;
+        let (made, digits) = line.split_once(' ')?;
         let made = made.parse().ok()?;
-        let mut bytes = [0; SECRET_BYTES];
-        if hex.len() != 2 * SECRET_BYTES || !hex.is_ascii() {
-            return None;
-        }
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()?;
-        }
+        let bytes = hex::bytes(digits.as_bytes())?.try_into().ok()?;
         Some(Self { made, bytes, is_shared: false })
     }
 }

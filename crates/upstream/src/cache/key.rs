@@ -2,7 +2,7 @@
 //! variant among several (`Vary`).
 
 use md5::{Digest, Md5};
-use sekisho_http::Fields;
+use sekisho_http::{Fields, hex};
 
 /// The hash of a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -51,9 +51,8 @@ impl Key {
 /// Bytes as digits.
 pub(crate) fn hexadecimal(bytes: [u8; 16]) -> [u8; 32] {
     let mut digits = [0; 32];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
-        pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(bytes) {
+        *pair = hex::digits(byte);
     }
     digits
 }
