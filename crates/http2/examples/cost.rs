@@ -13,7 +13,9 @@ const BATCH: u32 = 32;
 const ROUNDS: u32 = 40_000;
 
 fn main() {
-    let policy = Arc::new(Policy { keepalive_requests: u64::MAX, ..Policy::default() });
+    let mut policy = Policy::default();
+    policy.common.keepalive_requests = u64::MAX;
+    let policy = Arc::new(policy);
     let mut engine = Http2::new(policy, Moment::ZERO);
     let mut scratch = Scratch::default();
     let mut input = PREFACE.to_vec();

@@ -44,7 +44,9 @@ fn main() {
 /// Serves every connection, with bodies of so many bytes.
 pub fn serve(listener: &TcpListener, bytes: usize) {
     let content = Arc::new(vec![b'x'; bytes]);
-    let policy = Arc::new(Policy { keepalive_requests: u64::MAX, ..Policy::default() });
+    let mut policy = Policy::default();
+    policy.common.keepalive_requests = u64::MAX;
+    let policy = Arc::new(policy);
     for stream in listener.incoming().flatten() {
         let (policy, content) = (Arc::clone(&policy), Arc::clone(&content));
         std::thread::spawn(move || {

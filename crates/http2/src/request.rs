@@ -325,13 +325,14 @@ mod tests {
 
     fn assembled(fields: &[(&str, &str)]) -> Result<(Message, Vec<String>), Wrong> {
         let (mut head, mut work) = (Head::default(), Work::default());
-        let policy = Policy {
+        let common = sekisho_http::Policy {
             head_bytes_max: 1000,
             field_bytes_max: 200,
             line_bytes_max: 100,
             fields_max: 8,
-            ..Policy::default()
+            ..sekisho_http::Policy::default()
         };
+        let policy = Policy { common, ..Policy::default() };
         let mut assembly = Assembly::new(&mut head, &mut work, &policy);
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());

@@ -31,17 +31,15 @@ pub fn check(data: &[u8]) {
 
 fn policy() -> Policy {
     let mut policy = Policy {
-        head_bytes_max: 600,
-        fields_max: 8,
         streams_max: 4,
         block_bytes_max: 800,
         block_frames_max: 6,
         stream_window_bytes: 100,
         upload_window_bytes: 300,
         connection_window_bytes: 66_000,
-        keepalive_requests: 12,
         ..Policy::default()
     };
+    (policy.head_bytes_max, policy.fields_max, policy.keepalive_requests) = (600, 8, 12);
     for rate in &mut policy.rates {
         (rate.burst, rate.per_second) = (8, 1);
     }
