@@ -5,16 +5,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sekisho_lifecycle::{CloseReason, DeadlineKind};
 
 pub use crate::activity::Activities;
+use crate::protocol::ProtocolKind;
+
+/// A counter for each protocol.
+#[derive(Debug, Default)]
+pub struct ByProtocol([AtomicU64; ProtocolKind::ALL.len()]);
+
+impl ByProtocol {
+    /// Counts one.
+    pub fn count(&self, protocol: ProtocolKind) {
+        self.0[protocol as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many there were with this protocol.
+    pub fn of(&self, protocol: ProtocolKind) -> u64 {
+        self.0[protocol as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many there were.
+    pub fn sum(&self) -> u64 {
+        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
 
 /// Counters of the whole process.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connections accepted.
-    pub accepted: AtomicU64,
+    /// Connections accepted. The version of HTTP is not known yet: it counts as [`ProtocolKind::Http1`].
+    pub accepted: ByProtocol,
     /// Connections closed.
     pub closed: AtomicU64,
     /// Requests whose head was complete.
-    pub requests: AtomicU64,
+    pub requests: ByProtocol,
     /// What connections do.
     pub activities: Activities,
     /// Deadlines that expired, by kind (T10).

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use sekisho_config::{Level, LocationId, Settings, StatusForm};
 use sekisho_handler::limits::ConnectionPermit;
@@ -492,8 +491,8 @@ impl Starting<'_> {
                 let counters = &self.worker.shared.counters;
                 let text = status_page::counts(
                     request.census.map(Census::connections).unwrap_or_default(),
-                    counters.accepted.load(Ordering::Relaxed),
-                    counters.requests.load(Ordering::Relaxed),
+                    counters.accepted.sum(),
+                    counters.requests.sum(),
                 );
                 reply(status_page::counts_reply(text, fields))
             }

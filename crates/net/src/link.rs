@@ -4,7 +4,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use sekisho_config::ListenAddress;
 use sekisho_http::{Head, ProxyHeader};
@@ -95,7 +94,7 @@ impl Link {
 
     /// A request begins (L2). Where the session was asked to end, this is its last one.
     pub(crate) fn admit(&mut self, now: Moment) {
-        self.worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+        self.worker.shared.counters.requests.count(self.protocol.kind());
         let mut sessions = self.worker.sessions.borrow_mut();
         sessions.after(self.key, Fact::RequestReceived);
         let Some(manner) = sessions.shutdown(self.key).manner() else { return };

@@ -22,6 +22,7 @@ use tokio::net::UdpSocket;
 use crate::connection::Connection;
 use crate::handshake;
 use crate::panic_report::Vital;
+use crate::protocol::ProtocolKind;
 use crate::socket_file;
 use crate::stream_session::StreamSession;
 use crate::tls::Chooser;
@@ -578,13 +579,15 @@ async fn accept_one(
                 _ => socket.local_ip(),
             };
             let stream = secured(listener_context, socket, local);
-            worker.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+            let accepted = &worker.shared.counters.accepted;
             if listener_context.bound_site().site.is_stream() {
+                accepted.count(ProtocolKind::Tcp);
                 let (worker, context) = (Rc::clone(worker), Rc::clone(listener_context));
                 let session =
                     StreamSession::of_stream(Rc::clone(&worker), context, stream, remote, local);
                 return worker.begin_stream(session);
             }
+            accepted.count(ProtocolKind::Http1);
             let connection = Connection::new(
                 Rc::clone(worker),
                 Rc::clone(listener_context),

@@ -80,6 +80,7 @@ impl Policies {
 
 /// The protocols there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum ProtocolKind {
     /// HTTP/1.0 and 1.1.
     Http1,
@@ -94,6 +95,9 @@ pub enum ProtocolKind {
 }
 
 impl ProtocolKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Http1, Self::Http2, Self::Tcp, Self::Udp, Self::Internal];
+
     /// What it is called in logs, metrics and the live view.
     pub const fn name(self) -> &'static str {
         match self {

@@ -124,8 +124,8 @@ pub struct Running {
 pub struct WorkerMetrics {
     /// Of all requests so far.
     pub stats: RequestStats,
-    /// Sessions that are idle, that work, and that end.
-    pub sessions: [u64; 3],
+    /// Sessions of each protocol that are idle, that work, and that end.
+    pub sessions: [[u64; 3]; ProtocolKind::ALL.len()],
     /// Bytes received from and sent to the sessions that are open.
     pub moved: (u64, u64),
     /// Programs that go on without their client.
@@ -205,7 +205,9 @@ impl Worker {
             measured.native_sessions[place(info.state)] += 1;
         }
         for slot in self.sessions.borrow().iter() {
-            measured.sessions[place(slot.session())] += 1;
+            // HTTP/1 until the client says otherwise.
+            let protocol = slot.protocol.unwrap_or(ProtocolKind::Http1);
+            measured.sessions[protocol as usize][place(slot.session())] += 1;
             measured.moved.0 += slot.moved.0;
             measured.moved.1 += slot.moved.1;
         }

@@ -216,9 +216,13 @@ impl StreamSession {
         (own, self.up.memory_bytes() + self.down.memory_bytes())
     }
 
+    const fn protocol(&self) -> ProtocolKind {
+        if self.facts.is_udp { ProtocolKind::Udp } else { ProtocolKind::Tcp }
+    }
+
     /// The first turn: the session is admitted, or is over.
     pub(crate) fn begin(&mut self) {
-        self.worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+        self.worker.shared.counters.requests.count(self.protocol());
         let mut sessions = self.worker.sessions.borrow_mut();
         sessions.after(self.key, Fact::RequestReceived);
         let manner = sessions.shutdown(self.key).manner();
@@ -324,7 +328,7 @@ impl StreamSession {
         let slot = sessions.slot_mut(self.key);
         slot.moved = (self.up.bytes, self.down.bytes);
         slot.requests = 1;
-        slot.protocol = Some(if self.facts.is_udp { ProtocolKind::Udp } else { ProtocolKind::Tcp });
+        slot.protocol = Some(self.protocol());
         let is_first = sessions.arm(self.key, deadline, None, self.client.is_full());
         drop(sessions);
         if is_first {

@@ -322,3 +322,40 @@ fn many_streams_at_once_lose_nothing_over_reloads() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("20000 succeeded, 0 failed, 0 errored"), "{text}");
 }
+
+#[test]
+fn sessions_and_requests_are_counted_by_their_protocol() {
+    // O7
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    let config = format!(
+        "{}\nstream {{ server {{ listen 127.0.0.1:{{port2}}; return hi; }} }}\n",
+        http(SITE)
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    assert_eq!(server.connect().get("/a.txt").text(), "hello");
+    let mut second = client(&server);
+    for stream in [1, 3] {
+        second.write_all(&frame(1, 5, stream, &head("GET", "/a.txt"))).expect("sent");
+        read_data(&mut second, 5);
+    }
+    for _ in 0..3 {
+        let mut text = String::new();
+        let mut third = TcpStream::connect(server.address_of(1)).expect("connected");
+        third.read_to_string(&mut text).expect("the end");
+        assert_eq!(text, "hi");
+    }
+    let pid = server.id().to_string();
+    let metrics = run(BINARY, &["ctl", "--pid", &pid, "metrics", "--prometheus"], LONG).stdout;
+    for line in [
+        "sekisho_requests_total{protocol=\"http1\"} 1",
+        "sekisho_requests_total{protocol=\"http2\"} 2",
+        "sekisho_requests_total{protocol=\"tcp\"} 3",
+        "sekisho_requests_total{protocol=\"udp\"} 0",
+        "sekisho_sessions_opened_total{protocol=\"http\"} 2",
+        "sekisho_sessions_opened_total{protocol=\"tcp\"} 3",
+        "sekisho_sessions{protocol=\"http2\",state=\"idle\"} 1",
+    ] {
+        assert!(metrics.lines().any(|known| known == line), "{line} in\n{metrics}");
+    }
+}

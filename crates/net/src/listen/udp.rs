@@ -10,6 +10,7 @@ use tokio::io::Interest;
 
 use super::{Acceptor, pause};
 use crate::panic_report::Vital;
+use crate::protocol::ProtocolKind;
 use crate::stream_session::{DatagramClient, Inbox, StreamSession};
 use crate::worker::{ListenerContext, Worker};
 
@@ -97,6 +98,6 @@ fn hand_over(
         StreamSession::of_datagrams(Rc::clone(worker), Rc::clone(listener_context), client);
     let entry = (session.token(), inbox);
     listener_context.datagram_sessions.borrow_mut().insert(key, entry);
-    worker.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+    worker.shared.counters.accepted.count(ProtocolKind::Udp);
     worker.begin_stream(session);
 }

@@ -5,7 +5,6 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use sekisho_config::ListenAddress;
@@ -13,7 +12,7 @@ use sekisho_http::Status;
 use sekisho_service::Caller;
 
 use crate::connection::Connection;
-use crate::protocol::{AskedRequest, InternalRequest, Protocol};
+use crate::protocol::{AskedRequest, InternalRequest, Protocol, ProtocolKind};
 use crate::session::Token;
 use crate::transport::{Stream, Within};
 use crate::worker::{ListenerContext, Worker};
@@ -96,7 +95,7 @@ impl Worker {
         connection.link.parts().1.since = connection.active;
         connection.came_from_within(caller.session);
         let token = self.sessions.borrow().token(connection.link.key);
-        self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.accepted.count(ProtocolKind::Internal);
         self.begin_visit(connection, token);
         Visit { request, worker: Rc::clone(self), token }
     }

@@ -7,10 +7,14 @@ use sekisho_endpoint::control::{Certificate, Family, Label, Metrics, Sample};
 use sekisho_handler::memory as guard;
 use sekisho_handler::upstream::{Snapshot, Unavailable};
 use sekisho_lifecycle::{DeadlineKind, Session as State};
-use sekisho_net::WatchedThread;
+use sekisho_net::counters::ByProtocol;
 use sekisho_net::request_stats::{BUCKETS_MICROS, RequestStats};
+use sekisho_net::{ProtocolKind, WatchedThread};
 
 use super::host::Host;
+
+const OPENED: &str = "sekisho_sessions_opened_total";
+const REQUESTS: &str = "sekisho_requests_total";
 
 /// Everything.
 pub(super) async fn gather(host: &Host) -> Metrics {
@@ -25,11 +29,12 @@ pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
     let counters = &shared.counters;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
     let mut stats = shared.past.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let (mut here, mut received, mut sent) = ([0; 3], 0, 0);
+    let (mut here, mut received, mut sent) = ([[0; 3]; ProtocolKind::ALL.len()], 0, 0);
     let mut alone = 0;
     for (_, measured) in &workers {
         stats.merge(&measured.stats);
-        here.iter_mut().zip(measured.sessions).for_each(|(all, more)| *all += more);
+        let more = measured.sessions.as_flattened();
+        here.as_flattened_mut().iter_mut().zip(more).for_each(|(all, more)| *all += more);
         received += measured.moved.0;
         sent += measured.moved.1;
         alone += measured.programs_alone;
@@ -51,12 +56,14 @@ pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
         }
         endpoint = endpoint.plus(own.counters());
     }
-    let both = |name: &str, help: &str, kind: &str, http: f64, native: f64| {
-        let samples = vec![
-            sample("", &[("protocol", "http1")], http),
-            sample("", &[("protocol", "native")], native),
-        ];
-        family(name, help, kind, samples)
+    let by_protocol = |name: &str, help: &str, counts: &ByProtocol, native: u64| {
+        let of = |kind| (label(name, kind), counts.of(kind));
+        // A call of `http` in a native session is no session of its own.
+        let is_shown = |(label, _): &(&str, u64)| !label.is_empty();
+        let counts = ProtocolKind::ALL.map(of).into_iter().filter(is_shown);
+        let samples = counts.chain([("native", native)]);
+        let samples = samples.map(|(of, count)| sample("", &[("protocol", of)], count as f64));
+        family(name, help, "counter", samples.collect())
     };
     let one = |name: &str, help: &str, kind: &str, value: f64| {
         family(name, help, kind, vec![sample("", &[], value)])
@@ -65,20 +72,8 @@ pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
         one("sekisho_uptime_seconds", "Time since the start", "gauge", host.uptime().as_secs_f64()),
         one("sekisho_workers", "Workers that answer", "gauge", workers.len() as f64),
         by_state(here, native),
-        both(
-            "sekisho_sessions_opened_total",
-            "Connections accepted",
-            "counter",
-            count(&counters.accepted),
-            endpoint.connected as f64,
-        ),
-        both(
-            "sekisho_requests_total",
-            "Requests received",
-            "counter",
-            count(&counters.requests),
-            endpoint.requests as f64,
-        ),
+        by_protocol(OPENED, "Connections accepted", &counters.accepted, endpoint.connected),
+        by_protocol(REQUESTS, "Requests received", &counters.requests, endpoint.requests),
         responses(&stats),
         latency(&stats),
         one(
@@ -258,9 +253,25 @@ fn certificates(host: &Host) -> Family {
     family("sekisho_certificate_days_left", help, "gauge", samples)
 }
 
-fn by_state(http: [u64; 3], native: [u64; 3]) -> Family {
+/// What a protocol is called in one of the two; nothing where it is left out.
+fn label(name: &str, kind: ProtocolKind) -> &'static str {
+    match (kind, name == OPENED) {
+        // Which version is spoken is not known when a connection is accepted.
+        (ProtocolKind::Http1, true) => "http",
+        (ProtocolKind::Http2 | ProtocolKind::Internal, true) => "",
+        (ProtocolKind::Internal, false) => "internal",
+        (ProtocolKind::Http1 | ProtocolKind::Http2 | ProtocolKind::Tcp | ProtocolKind::Udp, _) => {
+            kind.name()
+        }
+    }
+}
+
+fn by_state(here: [[u64; 3]; ProtocolKind::ALL.len()], native: [u64; 3]) -> Family {
     let mut samples = Vec::new();
-    for (protocol, counts) in [("http1", http), ("native", native)] {
+    let here = ProtocolKind::ALL.into_iter().zip(here);
+    let here = here.filter(|(kind, _)| *kind != ProtocolKind::Internal);
+    let here = here.map(|(kind, counts)| (kind.name(), counts));
+    for (protocol, counts) in here.chain([("native", native)]) {
         for (state, count) in ["idle", "processing", "closing"].into_iter().zip(counts) {
             let labels = [("protocol", protocol), ("state", state)];
             samples.push(sample("", &labels, count as f64));

@@ -77,12 +77,18 @@ fn sum(metrics: &Metrics, name: &str, values: &[&str]) -> u64 {
 pub(super) async fn gather(host: &Host) -> Overview {
     let (metrics, stats) = metrics::gather_with_stats(host).await;
     let sum = |name: &str, values: &[&str]| sum(&metrics, name, values);
-    let sessions = |state: &str| sum("sekisho_sessions", &["http1", state]);
+    let of_all = |name: &str, protocols: &[&str], values: &[&str]| -> u64 {
+        protocols.iter().map(|protocol| sum(name, &[&[*protocol], values].concat())).sum()
+    };
+    let sessions =
+        |state: &str| of_all("sekisho_sessions", &["http1", "http2", "tcp", "udp"], &[state]);
     let responses = ["2xx", "3xx", "4xx", "5xx"];
     let responses = responses.map(|class| sum("sekisho_responses_total", &[class]));
     let uptime = host.uptime();
-    let (requests, sent_bytes) =
-        (sum("sekisho_requests_total", &["http1"]), sum("sekisho_sent_bytes_total", &[]));
+    let (requests, sent_bytes) = (
+        of_all("sekisho_requests_total", &["http1", "http2"], &[]),
+        sum("sekisho_sent_bytes_total", &[]),
+    );
     let rates = {
         let mut history = host.history.borrow_mut();
         history.look(Totals { uptime, requests, errors: responses[3], sent_bytes });
