@@ -1,5 +1,6 @@
 //! How servers and locations are named: `server_name`, and the words behind `location`.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::level::{Directive, Fault, Level, Scope};
@@ -37,6 +38,23 @@ fn regex_by(
         let shown: String = text.chars().take(100).collect();
         Fault::at(word, format!("invalid regular expression \"{shown}\": {}", bad.reason))
     })
+}
+
+/// As the configuration writes it.
+impl fmt::Display for LocationMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(path) => write!(f, "= {}", String::from_utf8_lossy(path)),
+            Self::Prefix { path, is_final } => {
+                let mark = if *is_final { "^~ " } else { "" };
+                write!(f, "{mark}{}", String::from_utf8_lossy(path))
+            }
+            Self::Regex(pattern) => write!(f, "~ {}", pattern.source),
+            Self::Named(name) => f.write_str(name),
+            Self::Server => f.write_str("(server)"),
+            Self::If => f.write_str("(if)"),
+        }
+    }
 }
 
 /// A key that may be a wildcard name; `None` if it is none.

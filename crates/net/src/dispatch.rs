@@ -25,6 +25,7 @@ use sekisho_route::{
 
 use sekisho_service::{Caller, RequestCounter};
 
+use crate::debug_log::note_decision;
 use crate::error_context::RequestCopy;
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
@@ -154,6 +155,7 @@ impl Deciding<'_> {
         }
         drop(files);
         write_entries(worker, bound_site, request, route, now);
+        note_decision(worker, bound_site, request, route, &action, now);
         Decided { action, looked, question }
     }
 }

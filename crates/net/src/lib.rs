@@ -12,6 +12,7 @@ pub mod clock;
 mod compress;
 mod connection;
 pub mod counters;
+mod debug_log;
 mod direct_body;
 mod dispatch;
 mod drive;

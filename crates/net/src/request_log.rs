@@ -53,6 +53,7 @@ impl Exchange {
             stats.add(self.status, now.since(self.arrival.since));
             stats.locations.add(site.serial(), self.route.location.0);
         }
+        self.note_end(link, is_complete, now);
         let settings = &site.location(self.route.location).settings;
         if settings.access_logs.is_empty() && !self.route.has_log_entries() {
             return;

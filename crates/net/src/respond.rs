@@ -468,6 +468,7 @@ impl Exchange {
         // A head that is handed over as it is has no bytes, and is one all the same.
         let framed = buffers.scratch.out.len() - before;
         self.head_bytes = if framed > 0 { framed } else { self.fields.as_lines().len() + 1 } as u64;
+        self.note_head(link, length, now);
         link.tell(self.id, || Fact::Responded, now);
         sends
     }

@@ -543,3 +543,39 @@ fn both_logs_go_to_a_syslog_server() {
     assert!(line.starts_with("<187>") && line.contains(" nginx: "), "{line}");
     assert!(line.contains("[error]") && line.contains("/e\" failed"), "{line}");
 }
+
+/// A line for each phase of a request, in order; none of them without `debug`.
+#[test]
+fn the_error_log_at_debug_tells_the_phases_of_a_request() {
+    let body = "location /to/ { proxy_pass http://127.0.0.1:{port}/; } location ~ \\.txt$ { }";
+    let server = start("", body);
+    let mut client = server.connect();
+    assert_eq!(client.get("/to/a.txt").status, 404, "the expression goes before the prefix");
+    assert_eq!(client.get("/to/").status, 403);
+    drop(client);
+    let phases = |log: &str| -> Vec<String> {
+        let debug = log.lines().filter_map(|line| line.split_once("[debug] ")).map(|(_, it)| it);
+        let said = debug.filter_map(|line| Some(line.split_once(": *")?.1.split_once(' ')?.1));
+        said.map(str::to_owned).collect()
+    };
+    let port = server.address().port();
+    let seen = || phases(&server.whole_log("error.log"));
+    eventually("the last close", LONG, || {
+        seen().iter().filter(|line| line.starts_with("closed: ")).count() >= 1
+    });
+    let seen = seen();
+    let begins = [
+        "request: \"GET /to/a.txt HTTP/1.1\", ".to_owned(),
+        "location \"~ \\.txt$\" for \"/to/a.txt\": error 404".to_owned(),
+        "response: 404".to_owned(),
+        "request is over: 404".to_owned(),
+        "request: \"GET /to/ HTTP/1.1\", ".to_owned(),
+        "location \"/to/\" for \"/to/\": pass to a server".to_owned(),
+        format!("upstream \"127.0.0.1:{port}\": 403, "),
+    ];
+    let mut rest = seen.iter();
+    for begin in begins {
+        assert!(rest.any(|line| line.starts_with(&begin)), "{begin} in {seen:#?}");
+    }
+    assert!(rest.any(|line| line.starts_with("request is over: 403")), "{seen:#?}");
+}

@@ -158,7 +158,14 @@ impl Server {
 
     /// What a log below `{dir}` holds so far; nothing when it is not there. Lines are written by a thread of
     /// the server's own, after the answer: it is waited for until all threads sleep and nothing has come meanwhile.
+    /// Lines about the phases of requests, which `debug` has, are left out: see [`Self::whole_log`].
     pub fn log(&self, relative: &str) -> String {
+        let text = self.whole_log(relative);
+        text.split_inclusive('\n').filter(|line| !is_phase(line)).collect()
+    }
+
+    /// The same with all lines.
+    pub fn whole_log(&self, relative: &str) -> String {
         let watch = Stopwatch::start();
         loop {
             let found = self.tree.text(relative);
@@ -355,6 +362,15 @@ fn is_free(port: u16) -> bool {
     // As a server does: connections that have ended do not count.
     let _ = sockopt::set_socket_reuseaddr(&socket, true);
     bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_ok()
+}
+
+/// Whether a line of the error log is about a phase of a request.
+fn is_phase(line: &str) -> bool {
+    const PHASES: [&str; 5] =
+        ["request: \"", "location \"", "response: ", "upstream \"", "request is over: "];
+    let said = line.split_once(" [debug] ").and_then(|(_, line)| line.split_once(": *"));
+    let said = said.and_then(|(_, line)| line.split_once(' '));
+    said.is_some_and(|(_, said)| PHASES.iter().any(|phase| said.starts_with(phase)))
 }
 
 #[cfg(test)]

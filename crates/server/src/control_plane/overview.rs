@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sekisho_config::{LocationId, LocationMatch, ServerName};
+use sekisho_config::{LocationId, ServerName};
 use sekisho_endpoint::control::{LocationCount, Metrics, Overview, Rates, Sample, UpstreamServer};
 use sekisho_handler::upstream::Unavailable;
 use sekisho_net::Site;
@@ -153,17 +153,8 @@ fn name(site: &Site, id: LocationId) -> String {
         Some(ServerName::Regex(pattern)) => format!("~{}", pattern.source),
         None => String::new(),
     };
-    let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-    let matches = match &location.matches {
-        LocationMatch::Exact(path) => format!("= {}", text(path)),
-        LocationMatch::Prefix { path, is_final: true } => format!("^~ {}", text(path)),
-        LocationMatch::Prefix { path, .. } => text(path),
-        LocationMatch::Regex(pattern) => format!("~ {}", pattern.source),
-        LocationMatch::Named(name) => name.clone(),
-        LocationMatch::Server => "(server)".to_owned(),
-        LocationMatch::If => "(if)".to_owned(),
-    };
-    if server.is_empty() { matches } else { format!("{server} {matches}") }
+    let matches = &location.matches;
+    if server.is_empty() { matches.to_string() } else { format!("{server} {matches}") }
 }
 
 #[cfg(test)]
