@@ -268,3 +268,32 @@ fn a_hostile_path_neither_splits_an_answer_nor_climbs() {
         assert_ne!(response.text(), "secret", "{row}");
     }
 }
+
+/// V31: neither the default nor a later key of a `map` holds where an expression runs out of steps.
+#[test]
+fn a_map_that_runs_out_of_steps_fails_the_request() {
+    let server = Server::start_in(
+        Tree::new(),
+        BINARY,
+        &http(
+            r#"map $arg_m $deny { "~(?=x)x(a+)+\1b" 1; default 0; }
+            server { listen 127.0.0.1:{port}; root {root};
+                location /if { if ($deny) { return 403; } return 200 passed; }
+                location /field { add_header X-Deny $deny; return 200 passed; }
+                location /to { proxy_set_header X-Deny $deny; proxy_pass http://127.0.0.1:{port}/ok; }
+                location /ok { return 200 passed; } }"#,
+        ),
+    );
+    let mut client = server.connect();
+    let long = format!("x{}", "a".repeat(60));
+    for path in ["/if", "/to"] {
+        assert_eq!(client.get(&format!("{path}?m=xa")).text(), "passed", "{path}");
+        assert_eq!(client.get(&format!("{path}?m={long}")).status, 500, "{path}");
+    }
+    assert_eq!(client.get("/if?m=xaab").status, 403);
+    assert_eq!(client.get(&format!("/field?m={long}")).field("X-Deny"), None);
+    let log = server.log("error.log");
+    let told = log.lines().filter(|line| line.contains("\"$deny\" took too many steps"));
+    let told: Vec<_> = told.collect();
+    assert!(told.len() == 3 && told.iter().all(|line| line.contains("[error]")), "{log}");
+}
