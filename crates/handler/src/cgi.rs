@@ -30,7 +30,8 @@ use sekisho_route::{Request, RouteState, Table};
 
 use crate::memory;
 use crate::request_body::{Gathered, RequestBody};
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Task, Work};
+use crate::without;
 pub use process_slots::ProcessSlots;
 use process_slots::Ticket;
 use run::Run;
@@ -354,40 +355,11 @@ impl CgiTask {
     }
 }
 
-impl Task for CgiTask {
-    fn name(&self) -> &'static str {
-        "cgi"
-    }
+impl Work for CgiTask {
+    without!(absorb, narrow, is_service, conclude);
 
     fn stops_with_client(&self) -> bool {
         true
-    }
-
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
-        let taken = match &mut self.stage {
-            CgiStage::Gathering { body, .. } => match body.take(cx, bytes) {
-                Ok(taken) => taken,
-                Err(error) => {
-                    self.fail_to_keep(&error);
-                    bytes.len()
-                }
-            },
-            CgiStage::Queued { .. } => 0,
-            CgiStage::Running(run) => run.write(cx, bytes, now),
-            CgiStage::Ended => bytes.len(),
-        };
-        self.tell_who_is_awaited(now);
-        taken
-    }
-
-    fn end_body(&mut self, _cx: &mut Context<'_>, now: Moment) {
-        self.has_body_ended = true;
-        match &mut self.stage {
-            CgiStage::Gathering { body, .. } => body.end(),
-            CgiStage::Running(run) => run.end_input(),
-            CgiStage::Queued { .. } | CgiStage::Ended => {}
-        }
-        self.tell_who_is_awaited(now);
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
@@ -467,6 +439,45 @@ impl Task for CgiTask {
             CgiStage::Gathering { .. } | CgiStage::Queued { .. } => self.fail(Cause::Cancelled),
             CgiStage::Ended => {}
         }
+    }
+}
+
+impl BodyIn for CgiTask {
+    without!(body_sink, direct_bytes_done, return_body);
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
+        let taken = match &mut self.stage {
+            CgiStage::Gathering { body, .. } => match body.take(cx, bytes) {
+                Ok(taken) => taken,
+                Err(error) => {
+                    self.fail_to_keep(&error);
+                    bytes.len()
+                }
+            },
+            CgiStage::Queued { .. } => 0,
+            CgiStage::Running(run) => run.write(cx, bytes, now),
+            CgiStage::Ended => bytes.len(),
+        };
+        self.tell_who_is_awaited(now);
+        taken
+    }
+
+    fn end_body(&mut self, _cx: &mut Context<'_>, now: Moment) {
+        self.has_body_ended = true;
+        match &mut self.stage {
+            CgiStage::Gathering { body, .. } => body.end(),
+            CgiStage::Running(run) => run.end_input(),
+            CgiStage::Queued { .. } | CgiStage::Ended => {}
+        }
+        self.tell_who_is_awaited(now);
+    }
+}
+
+impl Describe for CgiTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "cgi"
     }
 }
 

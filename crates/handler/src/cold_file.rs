@@ -17,7 +17,8 @@ use sekisho_lifecycle::cancel::Cause;
 use tokio::task::JoinHandle;
 
 use crate::reply::Piece;
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Work};
+use crate::without;
 
 /// How much is read at once, and so held for a response.
 const PORTION_BYTES: u64 = 128 << 10;
@@ -97,10 +98,8 @@ fn read(descriptor: &Arc<OwnedFd>, portion: Range<u64>) -> io::Result<Vec<u8>> {
     }
 }
 
-impl Task for FileTask {
-    fn name(&self) -> &'static str {
-        "file"
-    }
+impl Work for FileTask {
+    without!(next_deadline, hold, absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
         loop {
@@ -127,5 +126,17 @@ impl Task for FileTask {
 
     fn cancel(&mut self, _: Cause, _: Moment) {
         self.stage = FileStage::Broken;
+    }
+}
+
+impl BodyIn for FileTask {
+    without!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for FileTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "file"
     }
 }

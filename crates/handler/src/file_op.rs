@@ -38,7 +38,8 @@ use tokio::task::JoinHandle;
 
 use crate::cgi::HandlerContext;
 use crate::memory;
-use crate::task::{BodySink, Outbox, Progress, Task};
+use crate::task::{BodyIn, BodySink, Describe, Outbox, Progress, Task, Work};
+use crate::without;
 use intake::{Intake, Sink};
 
 pub(crate) use conditions::own_head as own_conditions;
@@ -466,54 +467,8 @@ impl FileOpTask {
     }
 }
 
-impl Task for FileOpTask {
-    fn name(&self) -> &'static str {
-        "file_op"
-    }
-
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _now: Moment) -> usize {
-        self.advance(cx);
-        match &mut self.stage {
-            FileOpStage::Preparing(_) => return 0,
-            FileOpStage::Receiving(intake) => match intake.take(cx, bytes) {
-                Ok(count) => return count,
-                Err(failure) => self.fail(failure),
-            },
-            _ => {}
-        }
-        // A body that is not needed is taken and dropped: the answer is on its way.
-        bytes.len()
-    }
-
-    fn body_sink(&mut self, cx: &mut Context<'_>) -> BodySink<'_> {
-        self.advance(cx);
-        // Failure is checked first: memory that is lent out cannot be given up.
-        if let FileOpStage::Receiving(intake) = &mut self.stage
-            && let Err(failure) = intake.body_sink(cx)
-        {
-            self.fail(failure);
-        }
-        match &mut self.stage {
-            FileOpStage::Receiving(intake) => BodySink::Memory(intake.room()),
-            // What is done in a moment is done and answered, also if the client sends no more.
-            FileOpStage::Preparing(_)
-            | FileOpStage::Settling(_)
-            | FileOpStage::Ready(Job { stop: None, .. })
-            | FileOpStage::Working(_, None) => BodySink::Memory(&mut []),
-            _ => BodySink::Ordinary,
-        }
-    }
-
-    fn direct_bytes_done(&mut self, bytes: u64) {
-        if let FileOpStage::Receiving(intake) = &mut self.stage {
-            intake.filled(bytes);
-        }
-    }
-
-    fn end_body(&mut self, _cx: &mut Context<'_>, _now: Moment) {
-        self.has_body_ended = true;
-        self.settle();
-    }
+impl Work for FileOpTask {
+    without!(next_deadline, hold, absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _now: Moment) -> Poll<Progress> {
         self.advance(cx);
@@ -588,5 +543,61 @@ impl Task for FileOpTask {
             | FileOpStage::Answered(_)
             | FileOpStage::Over => {}
         }
+    }
+}
+
+impl BodyIn for FileOpTask {
+    without!(return_body);
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _now: Moment) -> usize {
+        self.advance(cx);
+        match &mut self.stage {
+            FileOpStage::Preparing(_) => return 0,
+            FileOpStage::Receiving(intake) => match intake.take(cx, bytes) {
+                Ok(count) => return count,
+                Err(failure) => self.fail(failure),
+            },
+            _ => {}
+        }
+        // A body that is not needed is taken and dropped: the answer is on its way.
+        bytes.len()
+    }
+
+    fn body_sink(&mut self, cx: &mut Context<'_>) -> BodySink<'_> {
+        self.advance(cx);
+        // Failure is checked first: memory that is lent out cannot be given up.
+        if let FileOpStage::Receiving(intake) = &mut self.stage
+            && let Err(failure) = intake.body_sink(cx)
+        {
+            self.fail(failure);
+        }
+        match &mut self.stage {
+            FileOpStage::Receiving(intake) => BodySink::Memory(intake.room()),
+            // What is done in a moment is done and answered, also if the client sends no more.
+            FileOpStage::Preparing(_)
+            | FileOpStage::Settling(_)
+            | FileOpStage::Ready(Job { stop: None, .. })
+            | FileOpStage::Working(_, None) => BodySink::Memory(&mut []),
+            _ => BodySink::Ordinary,
+        }
+    }
+
+    fn direct_bytes_done(&mut self, bytes: u64) {
+        if let FileOpStage::Receiving(intake) = &mut self.stage {
+            intake.filled(bytes);
+        }
+    }
+
+    fn end_body(&mut self, _cx: &mut Context<'_>, _now: Moment) {
+        self.has_body_ended = true;
+        self.settle();
+    }
+}
+
+impl Describe for FileOpTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "file_op"
     }
 }

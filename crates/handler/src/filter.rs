@@ -16,13 +16,11 @@ use std::task::{Context, Poll};
 use sekisho_config::{Level, Recode, Recoding};
 use sekisho_filter::ssi::Shared;
 use sekisho_filter::substitute::Substituter;
-use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_route::SubrequestTarget;
-use sekisho_route::body_facts::BodyFacts;
-use sekisho_route::upstream_facts::UpstreamFacts;
 
-use crate::task::{Outbox, Progress, SubrequestView, Task, UpstreamView, rest};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Task, Work, Wrapper, rest};
+use crate::{forward, without};
 
 pub use addition::AdditionTask;
 pub use gunzip::Gunzip;
@@ -143,40 +141,6 @@ impl BodyFilter for Part {
     }
 }
 
-/// The parts of a task that are those of the task within it, `source`.
-macro_rules! delegate_to_source {
-    () => {
-        fn name(&self) -> &'static str {
-            self.source.name()
-        }
-
-        fn stops_with_client(&self) -> bool {
-            self.source.stops_with_client()
-        }
-
-        fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
-            self.source.take(cx, bytes, now)
-        }
-
-        fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
-            self.source.end_body(cx, now);
-        }
-
-        fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
-            self.source.upstream_view(now)
-        }
-
-        fn describe_upstream(&self, facts: &mut UpstreamFacts) {
-            self.source.describe_upstream(facts);
-        }
-
-        fn describe_body(&self, facts: &mut BodyFacts) {
-            self.source.describe_body(facts);
-        }
-    };
-}
-pub(crate) use delegate_to_source;
-
 /// A body that goes through a filter. The head of its source has been given.
 #[derive(Debug)]
 pub struct FilterTask {
@@ -231,8 +195,21 @@ impl FilterTask {
     }
 }
 
-impl Task for FilterTask {
-    delegate_to_source!();
+impl Wrapper for FilterTask {
+    type Inner = dyn Task;
+
+    fn inner(&self) -> Option<&Self::Inner> {
+        Some(&*self.source)
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
+        Some(&mut *self.source)
+    }
+}
+
+impl Work for FilterTask {
+    forward!(cancel, hold, absorb, stops_with_client, is_service, conclude);
+    without!(narrow);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         loop {
@@ -284,24 +261,20 @@ impl Task for FilterTask {
         }
     }
 
-    fn hold(&mut self, is_held: bool, now: Moment) {
-        self.source.hold(is_held, now);
-    }
-
-    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
-        self.source.absorb(cx, now);
-    }
-
     fn next_deadline(&self) -> Option<Deadline> {
         // While there is something to filter, it is not the source that is waited for.
         if self.at < self.input.len() { None } else { self.source.next_deadline() }
     }
+}
 
-    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
-        self.source.describe_subrequests(views, now);
-    }
+impl BodyIn for FilterTask {
+    forward!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
 
-    fn cancel(&mut self, cause: Cause, now: Moment) {
-        self.source.cancel(cause, now);
+impl Describe for FilterTask {
+    forward!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        self.source.name()
     }
 }

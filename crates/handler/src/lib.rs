@@ -31,4 +31,6 @@ pub use cold_file::FileTask;
 pub use file_cache::{FileCache, View};
 pub use open_file::OpenFile;
 pub use reply::{Piece, Reply};
-pub use task::{Outbox, Progress, SubrequestView, Task, UpstreamView};
+pub use task::{
+    BodyIn, Describe, Outbox, Progress, SubrequestView, Task, UpstreamView, Work, Wrapper,
+};

@@ -28,7 +28,8 @@ use sekisho_service::{
 };
 
 use crate::memory;
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Task, Work};
+use crate::without;
 use call::HttpCall;
 use form::{Form, Messages, Piece};
 
@@ -236,45 +237,11 @@ async fn beside(work: Box<dyn FnOnce() -> Answer + Send>) -> Option<Answer> {
     }
 }
 
-impl Task for ServiceTask {
-    fn name(&self) -> &'static str {
-        "service"
-    }
+impl Work for ServiceTask {
+    without!(hold, absorb, narrow, conclude);
 
     fn is_service(&self) -> bool {
         true
-    }
-
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
-        match &mut self.body {
-            Body::Streamed(feed, _) if self.call.form != Form::Grpc => feed.offer(cx, bytes),
-            Body::Streamed(feed, messages) => match offer_messages(cx, feed, messages, bytes) {
-                Ok(taken) => taken,
-                Err(text) => {
-                    self.refuse(Code::InvalidRequest, text);
-                    bytes.len()
-                }
-            },
-            Body::Over => bytes.len(),
-            Body::Gathered { bytes: body, held } => {
-                if hold(&self.call, held, body.len(), bytes.len()).is_ok() {
-                    body.extend_from_slice(bytes);
-                } else {
-                    self.refuse(Code::ResourceLimitReached, &OverBudget.to_string());
-                }
-                bytes.len()
-            }
-        }
-    }
-
-    fn end_body(&mut self, _: &mut Context<'_>, _: Moment) {
-        match std::mem::replace(&mut self.body, Body::Over) {
-            Body::Gathered { bytes, held } => self.begin(bytes, held, None),
-            Body::Streamed(feed, messages) if messages.is_between() => feed.end(),
-            // The service sees that it is cut off.
-            Body::Streamed(..) => self.refuse(Code::InvalidRequest, "a message is cut"),
-            Body::Over => {}
-        }
     }
 
     fn stops_with_client(&self) -> bool {
@@ -338,6 +305,50 @@ impl Task for ServiceTask {
             // A service that does not heed it must not hold its session.
             self.last = Some((now + CANCELLED_ANSWER, Code::OperationCancelled, TEXT));
         }
+    }
+}
+
+impl BodyIn for ServiceTask {
+    without!(body_sink, direct_bytes_done, return_body);
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
+        match &mut self.body {
+            Body::Streamed(feed, _) if self.call.form != Form::Grpc => feed.offer(cx, bytes),
+            Body::Streamed(feed, messages) => match offer_messages(cx, feed, messages, bytes) {
+                Ok(taken) => taken,
+                Err(text) => {
+                    self.refuse(Code::InvalidRequest, text);
+                    bytes.len()
+                }
+            },
+            Body::Over => bytes.len(),
+            Body::Gathered { bytes: body, held } => {
+                if hold(&self.call, held, body.len(), bytes.len()).is_ok() {
+                    body.extend_from_slice(bytes);
+                } else {
+                    self.refuse(Code::ResourceLimitReached, &OverBudget.to_string());
+                }
+                bytes.len()
+            }
+        }
+    }
+
+    fn end_body(&mut self, _: &mut Context<'_>, _: Moment) {
+        match std::mem::replace(&mut self.body, Body::Over) {
+            Body::Gathered { bytes, held } => self.begin(bytes, held, None),
+            Body::Streamed(feed, messages) if messages.is_between() => feed.end(),
+            // The service sees that it is cut off.
+            Body::Streamed(..) => self.refuse(Code::InvalidRequest, "a message is cut"),
+            Body::Over => {}
+        }
+    }
+}
+
+impl Describe for ServiceTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "service"
     }
 }
 

@@ -14,7 +14,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use crate::reply::{Piece, Reply};
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Task, Work};
+use crate::without;
 
 /// How long the answer may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -116,10 +117,8 @@ pub fn start(
     }))
 }
 
-impl Task for StatusTask {
-    fn name(&self) -> &'static str {
-        "status"
-    }
+impl Work for StatusTask {
+    without!(hold, absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         match std::mem::replace(&mut self.stage, StatusStage::Over) {
@@ -171,6 +170,18 @@ impl Task for StatusTask {
         if let StatusStage::Waiting(_) = self.stage {
             self.stage = StatusStage::Failed;
         }
+    }
+}
+
+impl BodyIn for StatusTask {
+    without!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for StatusTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "status"
     }
 }
 

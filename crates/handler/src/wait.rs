@@ -20,7 +20,8 @@ use tokio::task::{JoinError, spawn_blocking};
 use crate::address::Address;
 use crate::password::turns::{Remembered, Turns};
 use crate::password::{PasswordQuery, Worked};
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Task, Work};
+use crate::without;
 
 /// How many passwords may wait to be computed, and how many of one address; more are answered with 503.
 const QUEUE_MAX: usize = 1000;
@@ -44,14 +45,8 @@ impl Delay {
     }
 }
 
-impl Task for Delay {
-    fn name(&self) -> &'static str {
-        "delay"
-    }
-
-    fn take(&mut self, _: &mut Context<'_>, _: &[u8], _: Moment) -> usize {
-        0
-    }
+impl Work for Delay {
+    without!(hold, absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, _: &mut Context<'_>, _: &mut Outbox, now: Moment) -> Poll<Progress> {
         if self.is_cancelled {
@@ -70,6 +65,22 @@ impl Task for Delay {
 
     fn cancel(&mut self, _: Cause, _: Moment) {
         self.is_cancelled = true;
+    }
+}
+
+impl BodyIn for Delay {
+    without!(body_sink, direct_bytes_done, end_body, return_body);
+
+    fn take(&mut self, _: &mut Context<'_>, _: &[u8], _: Moment) -> usize {
+        0
+    }
+}
+
+impl Describe for Delay {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "delay"
     }
 }
 
@@ -237,14 +248,8 @@ impl PasswordTask {
     }
 }
 
-impl Task for PasswordTask {
-    fn name(&self) -> &'static str {
-        "password"
-    }
-
-    fn take(&mut self, _: &mut Context<'_>, _: &[u8], _: Moment) -> usize {
-        0
-    }
+impl Work for PasswordTask {
+    without!(hold, absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, cx: &mut Context<'_>, _: &mut Outbox, now: Moment) -> Poll<Progress> {
         if self.is_cancelled {
@@ -275,5 +280,21 @@ impl Task for PasswordTask {
 
     fn cancel(&mut self, _: Cause, _: Moment) {
         self.is_cancelled = true;
+    }
+}
+
+impl BodyIn for PasswordTask {
+    without!(body_sink, direct_bytes_done, end_body, return_body);
+
+    fn take(&mut self, _: &mut Context<'_>, _: &[u8], _: Moment) -> usize {
+        0
+    }
+}
+
+impl Describe for PasswordTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "password"
     }
 }

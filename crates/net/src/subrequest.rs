@@ -20,12 +20,13 @@ use sekisho_filter::ssi::Shared;
 use sekisho_filter::time_format::{self, Zone};
 use sekisho_handler::filter::{Requests, Wish};
 use sekisho_handler::limits::ConnectionPermit;
-use sekisho_handler::{FileTask, Outbox, Progress, SubrequestView, Task, UpstreamView};
+use sekisho_handler::{
+    BodyIn, Describe, FileTask, Outbox, Progress, SubrequestView, Task, Work, Wrapper, forward,
+    without,
+};
 use sekisho_http::{Fields, Head, Status};
+use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Moment};
-use sekisho_route::body_facts::BodyFacts;
-use sekisho_route::upstream_facts::UpstreamFacts;
 use sekisho_route::{
     Action, Census, ConnectionCounts, ConnectionFacts, Handover, Request, RouteState, Sent,
     SubrequestTarget, named_variable,
@@ -445,10 +446,21 @@ impl Drop for Subrequest {
     }
 }
 
-impl Task for Subrequest {
-    fn name(&self) -> &'static str {
-        self.task.as_ref().map_or("subrequest", |task| task.name())
+impl Wrapper for Subrequest {
+    type Inner = dyn Task;
+
+    fn inner(&self) -> Option<&Self::Inner> {
+        self.task.as_deref()
     }
+
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
+        self.task.as_deref_mut()
+    }
+}
+
+impl Work for Subrequest {
+    forward!(next_deadline, hold, absorb, is_service);
+    without!(narrow, conclude);
 
     fn stops_with_client(&self) -> bool {
         true
@@ -503,29 +515,25 @@ impl Task for Subrequest {
         }
     }
 
-    fn hold(&mut self, is_held: bool, now: Moment) {
-        if let Some(task) = &mut self.task {
-            task.hold(is_held, now);
+    fn cancel(&mut self, cause: Cause, now: Moment) {
+        match &mut self.task {
+            Some(task) => task.cancel(cause, now),
+            None => self.end(false),
         }
     }
+}
 
-    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
-        if let Some(task) = &mut self.task {
-            task.absorb(cx, now);
-        }
+impl BodyIn for Subrequest {
+    without!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for Subrequest {
+    forward!(upstream_view);
+    without!(plain_bytes, describe_upstream, describe_body);
+
+    fn name(&self) -> &'static str {
+        self.task.as_ref().map_or("subrequest", |task| task.name())
     }
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        self.task.as_ref().and_then(|task| task.next_deadline())
-    }
-
-    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
-        self.task.as_ref().and_then(|task| task.upstream_view(now))
-    }
-
-    fn describe_upstream(&self, _: &mut UpstreamFacts) {}
-
-    fn describe_body(&self, _: &mut BodyFacts) {}
 
     fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
         views.push(SubrequestView {
@@ -537,13 +545,6 @@ impl Task for Subrequest {
         });
         if let Some(task) = &self.task {
             task.describe_subrequests(views, now);
-        }
-    }
-
-    fn cancel(&mut self, cause: Cause, now: Moment) {
-        match &mut self.task {
-            Some(task) => task.cancel(cause, now),
-            None => self.end(false),
         }
     }
 }

@@ -17,11 +17,10 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Share};
-use sekisho_route::body_facts::BodyFacts;
-use sekisho_route::upstream_facts::UpstreamFacts;
 
 use super::{Compressor, Encoder, PIECES};
-use crate::task::{Outbox, Progress, SubrequestView, Task, UpstreamView, rest};
+use crate::task::{self, BodyIn, Describe, Outbox, Progress, Task, Wrapper, rest};
+use crate::{forward, without};
 
 /// How much of a file one piece has.
 pub(super) const PIECE_BYTES: usize = 128 * 1024;
@@ -250,30 +249,27 @@ fn read_exactly(descriptor: &OwnedFd, start: u64, bytes: usize) -> io::Result<Ve
     Ok(content)
 }
 
-impl Task for CompressTask {
-    fn name(&self) -> &'static str {
+impl Wrapper for CompressTask {
+    type Inner = dyn Task;
+
+    fn inner(&self) -> Option<&Self::Inner> {
         match &self.source {
-            Source::Task(task) => task.name(),
-            Source::File(..) | Source::Bytes(..) => "compress",
+            Source::Task(task) => Some(&**task),
+            Source::File(..) | Source::Bytes(..) => None,
         }
     }
 
-    fn stops_with_client(&self) -> bool {
-        matches!(&self.source, Source::Task(task) if task.stops_with_client())
-    }
-
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
         match &mut self.source {
-            Source::Task(task) => task.take(cx, bytes, now),
-            Source::File(..) | Source::Bytes(..) => bytes.len(),
+            Source::Task(task) => Some(&mut **task),
+            Source::File(..) | Source::Bytes(..) => None,
         }
     }
+}
 
-    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
-        if let Source::Task(task) = &mut self.source {
-            task.end_body(cx, now);
-        }
-    }
+impl task::Work for CompressTask {
+    forward!(hold, absorb, stops_with_client, is_service, conclude);
+    without!(narrow);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         loop {
@@ -321,37 +317,6 @@ impl Task for CompressTask {
         }
     }
 
-    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
-        match &self.source {
-            Source::Task(task) => task.upstream_view(now),
-            Source::File(..) | Source::Bytes(..) => None,
-        }
-    }
-
-    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
-        if let Source::Task(task) = &self.source {
-            task.describe_subrequests(views, now);
-        }
-    }
-
-    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
-        if let Source::Task(task) = &self.source {
-            task.describe_upstream(facts);
-        }
-    }
-
-    fn describe_body(&self, facts: &mut BodyFacts) {
-        if let Source::Task(task) = &self.source {
-            task.describe_body(facts);
-        }
-    }
-
-    fn hold(&mut self, is_held: bool, now: Moment) {
-        if let Source::Task(task) = &mut self.source {
-            task.hold(is_held, now);
-        }
-    }
-
     fn next_deadline(&self) -> Option<Deadline> {
         match (&self.source, &self.stage) {
             // It is asked again as soon as the piece is done.
@@ -364,6 +329,21 @@ impl Task for CompressTask {
         match &mut self.source {
             Source::Task(task) => task.cancel(cause, now),
             Source::File(..) | Source::Bytes(..) => self.stage = CompressStage::Broken,
+        }
+    }
+}
+
+impl BodyIn for CompressTask {
+    forward!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for CompressTask {
+    forward!(upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        match &self.source {
+            Source::Task(task) => task.name(),
+            Source::File(..) | Source::Bytes(..) => "compress",
         }
     }
 

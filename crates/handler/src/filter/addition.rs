@@ -8,11 +8,10 @@ use sekisho_config::Addition;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_route::SubrequestTarget;
-use sekisho_route::body_facts::BodyFacts;
-use sekisho_route::upstream_facts::UpstreamFacts;
 
-use super::{Requests, Wish, delegate_to_source};
-use crate::task::{Outbox, Progress, SubrequestView, Task, UpstreamView};
+use super::{Requests, Wish};
+use crate::task::{BodyIn, Describe, Outbox, Progress, SubrequestView, Task, Work, Wrapper};
+use crate::{forward, without};
 
 /// A body with others around it. The head of its source has been given.
 #[derive(Debug)]
@@ -74,8 +73,21 @@ impl AdditionTask {
     }
 }
 
-impl Task for AdditionTask {
-    delegate_to_source!();
+impl Wrapper for AdditionTask {
+    type Inner = dyn Task;
+
+    fn inner(&self) -> Option<&Self::Inner> {
+        Some(&*self.source)
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
+        Some(&mut *self.source)
+    }
+}
+
+impl Work for AdditionTask {
+    forward!(stops_with_client, is_service, conclude);
+    without!(narrow);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         loop {
@@ -119,16 +131,28 @@ impl Task for AdditionTask {
         }
     }
 
+    fn cancel(&mut self, cause: Cause, now: Moment) {
+        if let Some(task) = self.current() {
+            task.cancel(cause, now);
+        }
+    }
+}
+
+impl BodyIn for AdditionTask {
+    forward!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for AdditionTask {
+    forward!(plain_bytes, upstream_view, describe_upstream, describe_body);
+
+    fn name(&self) -> &'static str {
+        self.source.name()
+    }
+
     fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
         match &self.stage {
             Stage::Before(task) | Stage::After(task) => task.describe_subrequests(views, now),
             _ => self.source.describe_subrequests(views, now),
-        }
-    }
-
-    fn cancel(&mut self, cause: Cause, now: Moment) {
-        if let Some(task) = self.current() {
-            task.cancel(cause, now);
         }
     }
 }

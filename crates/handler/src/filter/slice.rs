@@ -6,14 +6,12 @@ use std::task::{Context, Poll};
 use sekisho_config::Level;
 use sekisho_filter::slice::Slices;
 use sekisho_http::{Fields, Status};
-use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_lifecycle::Moment;
 use sekisho_route::SubrequestTarget;
-use sekisho_route::body_facts::BodyFacts;
-use sekisho_route::upstream_facts::UpstreamFacts;
 
-use super::{Requests, Wish, delegate_to_source};
-use crate::task::{Outbox, Progress, SubrequestView, Task, UpstreamView};
+use super::{Requests, Wish};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Task, Work, Wrapper};
+use crate::{forward, without};
 
 /// The slices of a resource that a client gets. The head of the first one has been given.
 #[derive(Debug)]
@@ -98,8 +96,21 @@ impl SliceTask {
     }
 }
 
-impl Task for SliceTask {
-    delegate_to_source!();
+impl Wrapper for SliceTask {
+    type Inner = dyn Task;
+
+    fn inner(&self) -> Option<&Self::Inner> {
+        Some(&*self.source)
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
+        Some(&mut *self.source)
+    }
+}
+
+impl Work for SliceTask {
+    forward!(cancel, next_deadline, hold, absorb, stops_with_client, is_service, conclude);
+    without!(narrow);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         loop {
@@ -139,24 +150,16 @@ impl Task for SliceTask {
             }
         }
     }
+}
 
-    fn hold(&mut self, is_held: bool, now: Moment) {
-        self.source.hold(is_held, now);
-    }
+impl BodyIn for SliceTask {
+    forward!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
 
-    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
-        self.source.absorb(cx, now);
-    }
+impl Describe for SliceTask {
+    forward!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
 
-    fn next_deadline(&self) -> Option<Deadline> {
-        self.source.next_deadline()
-    }
-
-    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
-        self.source.describe_subrequests(views, now);
-    }
-
-    fn cancel(&mut self, cause: Cause, now: Moment) {
-        self.source.cancel(cause, now);
+    fn name(&self) -> &'static str {
+        self.source.name()
     }
 }

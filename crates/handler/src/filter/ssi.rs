@@ -12,11 +12,10 @@ use sekisho_http::{Method, target};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_route::SubrequestTarget;
-use sekisho_route::body_facts::BodyFacts;
-use sekisho_route::upstream_facts::UpstreamFacts;
 
-use super::{Requests, Wish, delegate_to_source};
-use crate::task::{Outbox, Progress, SubrequestView, Task, UpstreamView};
+use super::{Requests, Wish};
+use crate::task::{BodyIn, Describe, Outbox, Progress, SubrequestView, Task, Work, Wrapper};
+use crate::{forward, without};
 
 /// How many parts of a page are in hand at once.
 const AHEAD_MAX: usize = 16;
@@ -257,8 +256,21 @@ fn resolve(text: &[u8], page: &[u8]) -> Option<SubrequestTarget> {
     })
 }
 
-impl Task for SsiTask {
-    delegate_to_source!();
+impl Wrapper for SsiTask {
+    type Inner = dyn Task;
+
+    fn inner(&self) -> Option<&Self::Inner> {
+        Some(&*self.source)
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
+        Some(&mut *self.source)
+    }
+}
+
+impl Work for SsiTask {
+    forward!(stops_with_client, is_service, conclude);
+    without!(narrow);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         loop {
@@ -336,15 +348,6 @@ impl Task for SsiTask {
         inner.chain(source).min_by_key(|deadline| deadline.at)
     }
 
-    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
-        self.source.describe_subrequests(views, now);
-        for part in &self.parts {
-            if let Part::Inner(inner) = part {
-                inner.task.describe_subrequests(views, now);
-            }
-        }
-    }
-
     fn cancel(&mut self, cause: Cause, now: Moment) {
         self.source.cancel(cause, now);
         for part in &mut self.parts {
@@ -354,6 +357,27 @@ impl Task for SsiTask {
         }
         if !self.parts.is_empty() || self.has_ended {
             self.is_broken = true;
+        }
+    }
+}
+
+impl BodyIn for SsiTask {
+    forward!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for SsiTask {
+    forward!(plain_bytes, upstream_view, describe_upstream, describe_body);
+
+    fn name(&self) -> &'static str {
+        self.source.name()
+    }
+
+    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
+        self.source.describe_subrequests(views, now);
+        for part in &self.parts {
+            if let Part::Inner(inner) = part {
+                inner.task.describe_subrequests(views, now);
+            }
         }
     }
 }

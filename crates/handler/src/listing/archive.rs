@@ -17,7 +17,8 @@ use super::ListedFolder;
 use super::order;
 use super::shared::Readings;
 use super::walk::{self, Purpose, Step, Walk};
-use crate::task::{self, Outbox, Progress, Task};
+use crate::task::{self, BodyIn, Describe, Outbox, Progress, Work};
+use crate::without;
 use tar::Tar;
 use zip::Zip;
 
@@ -264,10 +265,8 @@ impl ArchiveTask {
     }
 }
 
-impl Task for ArchiveTask {
-    fn name(&self) -> &'static str {
-        "archive"
-    }
+impl Work for ArchiveTask {
+    without!(next_deadline, hold, absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
         loop {
@@ -286,6 +285,18 @@ impl Task for ArchiveTask {
             ArchiveStage::Head => ArchiveStage::Refused,
             _ => ArchiveStage::Broken,
         };
+    }
+}
+
+impl BodyIn for ArchiveTask {
+    without!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for ArchiveTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "archive"
     }
 }
 

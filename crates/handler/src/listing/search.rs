@@ -11,7 +11,8 @@ use super::entry::{Facts, Shown};
 use super::form::Writer;
 use super::order::{By, SortOrder, natural};
 use super::walk::{Step, Walk};
-use crate::task::{self, Outbox, Progress, Task};
+use crate::task::{self, BodyIn, Describe, Outbox, Progress, Work};
+use crate::without;
 
 /// More than this is not shown.
 const FOUND_MAX: usize = 1000;
@@ -131,10 +132,8 @@ impl SearchTask {
     }
 }
 
-impl Task for SearchTask {
-    fn name(&self) -> &'static str {
-        "search"
-    }
+impl Work for SearchTask {
+    without!(next_deadline, hold, absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
         match self.stage {
@@ -169,5 +168,17 @@ impl Task for SearchTask {
         if matches!(self.stage, SearchStage::Walking | SearchStage::Head) {
             self.stage = SearchStage::Refused;
         }
+    }
+}
+
+impl BodyIn for SearchTask {
+    without!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for SearchTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "search"
     }
 }

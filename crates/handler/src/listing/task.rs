@@ -11,7 +11,8 @@ use super::ListedFolder;
 use super::entry::{Entries, ReadError};
 use super::form::Writer;
 use super::shared::SharedReading;
-use crate::task::{self, Outbox, Progress, Task};
+use crate::task::{self, BodyIn, Describe, Outbox, Progress, Work};
+use crate::without;
 
 /// So many entries are written before others have their turn.
 const SLICE_ENTRIES: usize = 256;
@@ -101,10 +102,8 @@ impl ListingTask {
     }
 }
 
-impl Task for ListingTask {
-    fn name(&self) -> &'static str {
-        "listing"
-    }
+impl Work for ListingTask {
+    without!(next_deadline, hold, absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
         loop {
@@ -123,5 +122,17 @@ impl Task for ListingTask {
             ListingStage::Reading(_) | ListingStage::Head(_) => ListingStage::Refused,
             _ => ListingStage::Broken,
         };
+    }
+}
+
+impl BodyIn for ListingTask {
+    without!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for ListingTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "listing"
     }
 }

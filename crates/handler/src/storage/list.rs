@@ -13,8 +13,9 @@ use super::ask::Gather;
 use super::{Client, Question};
 use crate::cgi::HandlerContext;
 use crate::listing::{self, Listable, ObjectListing};
-use crate::task::{Outbox, Progress, Task, UpstreamView};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Task, UpstreamView, Work};
 use crate::upstream::Call;
+use crate::without;
 
 /// Begins to list the folder that was decided on; an error is the status to answer with.
 pub fn list(
@@ -64,10 +65,8 @@ pub(super) fn name_below<'k>(folder: &[u8], key: &'k str) -> Option<&'k [u8]> {
     (!name.is_empty() && !name.contains(&b'/')).then_some(name)
 }
 
-impl Task for ListTask {
-    fn name(&self) -> &'static str {
-        "storage"
-    }
+impl Work for ListTask {
+    without!(hold, absorb, narrow, is_service, conclude);
 
     fn stops_with_client(&self) -> bool {
         true
@@ -103,15 +102,27 @@ impl Task for ListTask {
         if self.body.is_some() || self.is_over { None } else { self.gather.ask.next_deadline() }
     }
 
+    fn cancel(&mut self, cause: Cause, now: Moment) {
+        self.gather.ask.cancel(cause, now);
+    }
+}
+
+impl BodyIn for ListTask {
+    without!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for ListTask {
+    without!(plain_bytes, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "storage"
+    }
+
     fn describe_upstream(&self, facts: &mut UpstreamFacts) {
         self.gather.ask.describe_upstream(facts);
     }
 
     fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
         self.gather.ask.upstream_view(now)
-    }
-
-    fn cancel(&mut self, cause: Cause, now: Moment) {
-        self.gather.ask.cancel(cause, now);
     }
 }

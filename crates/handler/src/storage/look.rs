@@ -14,8 +14,9 @@ use super::ask::{Ask, Gather, Refusing};
 use super::work::EMPTY_PAGES_MAX;
 use super::{Client, Question};
 use crate::cgi::HandlerContext;
-use crate::task::{Outbox, Progress, Task, UpstreamView};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Task, UpstreamView, Work};
 use crate::upstream::{CacheQuery, Call};
+use crate::without;
 
 /// Begins to look for what the decision needs to know; an error is the status to answer with.
 pub fn look(
@@ -128,18 +129,11 @@ fn refused(ask: &Ask, refusal: &Refusal) -> ObjectLook {
     }
 }
 
-impl Task for LookTask {
-    fn name(&self) -> &'static str {
-        "storage"
-    }
+impl Work for LookTask {
+    without!(hold, absorb, narrow, is_service);
 
     fn stops_with_client(&self) -> bool {
         true
-    }
-
-    /// The body is not for it.
-    fn take(&mut self, _: &mut Context<'_>, _: &[u8], _: Moment) -> usize {
-        0
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
@@ -176,19 +170,36 @@ impl Task for LookTask {
         self.looking.ask().next_deadline()
     }
 
-    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
-        self.looking.ask().describe_upstream(facts);
-    }
-
-    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
-        self.looking.ask().upstream_view(now)
-    }
-
     fn conclude(&mut self, route_state: &mut RouteState) {
         route_state.objects.get_or_insert_default().note(self.found);
     }
 
     fn cancel(&mut self, cause: Cause, now: Moment) {
         self.looking.ask_mut().cancel(cause, now);
+    }
+}
+
+impl BodyIn for LookTask {
+    without!(body_sink, direct_bytes_done, end_body, return_body);
+
+    /// The body is not for it.
+    fn take(&mut self, _: &mut Context<'_>, _: &[u8], _: Moment) -> usize {
+        0
+    }
+}
+
+impl Describe for LookTask {
+    without!(plain_bytes, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "storage"
+    }
+
+    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
+        self.looking.ask().describe_upstream(facts);
+    }
+
+    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
+        self.looking.ask().upstream_view(now)
     }
 }

@@ -14,8 +14,9 @@ use sekisho_storage::Refusal;
 use super::ask::{Ask, Refusing};
 use super::{Client, Question};
 use crate::cgi::HandlerContext;
-use crate::task::{Outbox, Progress, Task, UpstreamView};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Task, UpstreamView, Work};
 use crate::upstream::{CacheQuery, Call};
+use crate::without;
 
 /// What a client sees of an object's fields; everything else is between the store and us.
 const SHOWN: [&str; 11] = [
@@ -257,10 +258,8 @@ impl ReadTask {
     }
 }
 
-impl Task for ReadTask {
-    fn name(&self) -> &'static str {
-        "storage"
-    }
+impl Work for ReadTask {
+    without!(narrow, is_service);
 
     fn stops_with_client(&self) -> bool {
         true
@@ -318,14 +317,6 @@ impl Task for ReadTask {
         self.ask.next_deadline()
     }
 
-    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
-        self.ask.describe_upstream(facts);
-    }
-
-    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
-        self.ask.upstream_view(now)
-    }
-
     fn conclude(&mut self, route_state: &mut RouteState) {
         if let Some(file) = &self.missing {
             route_state.objects.get_or_insert_default().note_missing(file);
@@ -334,5 +325,25 @@ impl Task for ReadTask {
 
     fn cancel(&mut self, cause: Cause, now: Moment) {
         self.ask.cancel(cause, now);
+    }
+}
+
+impl BodyIn for ReadTask {
+    without!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for ReadTask {
+    without!(plain_bytes, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "storage"
+    }
+
+    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
+        self.ask.describe_upstream(facts);
+    }
+
+    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
+        self.ask.upstream_view(now)
     }
 }

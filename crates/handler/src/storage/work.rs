@@ -16,7 +16,8 @@ use sekisho_storage::{Scope, list_page};
 
 use super::ask::{Answer, BODY_BYTES_MAX, FIRST_BYTE, Gather};
 use super::{Client, Question};
-use crate::task::{Outbox, Progress, Task, UpstreamView};
+use crate::task::{self, BodyIn, Describe, Outbox, Progress, Task, UpstreamView};
+use crate::without;
 
 /// A successful end.
 #[derive(Debug)]
@@ -367,27 +368,8 @@ impl Operation {
     }
 }
 
-impl Task for Operation {
-    fn name(&self) -> &'static str {
-        "storage"
-    }
-
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
-        if !matches!(self.stage, Stage::Running(_)) {
-            // The answer is on its way.
-            return bytes.len();
-        }
-        let count = self.intake.take(bytes);
-        if count > 0 {
-            cx.waker().wake_by_ref();
-        }
-        count
-    }
-
-    fn end_body(&mut self, cx: &mut Context<'_>, _: Moment) {
-        self.intake.end();
-        cx.waker().wake_by_ref();
-    }
+impl task::Work for Operation {
+    without!(hold, absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
@@ -420,6 +402,43 @@ impl Task for Operation {
         self.work.next_deadline()
     }
 
+    fn cancel(&mut self, _: Cause, _: Moment) {
+        if matches!(self.stage, Stage::Running(_)) {
+            // What was begun is undone when it is dropped.
+            self.stage = Stage::Cancelled;
+            *self.work.open.borrow_mut() = None;
+        }
+    }
+}
+
+impl BodyIn for Operation {
+    without!(body_sink, direct_bytes_done, return_body);
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
+        if !matches!(self.stage, Stage::Running(_)) {
+            // The answer is on its way.
+            return bytes.len();
+        }
+        let count = self.intake.take(bytes);
+        if count > 0 {
+            cx.waker().wake_by_ref();
+        }
+        count
+    }
+
+    fn end_body(&mut self, cx: &mut Context<'_>, _: Moment) {
+        self.intake.end();
+        cx.waker().wake_by_ref();
+    }
+}
+
+impl Describe for Operation {
+    without!(plain_bytes, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "storage"
+    }
+
     fn describe_upstream(&self, facts: &mut UpstreamFacts) {
         if let Some(gather) = &*self.work.open.borrow() {
             gather.ask.describe_upstream(facts);
@@ -428,14 +447,6 @@ impl Task for Operation {
 
     fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
         self.work.open.borrow().as_ref().and_then(|gather| gather.ask.upstream_view(now))
-    }
-
-    fn cancel(&mut self, _: Cause, _: Moment) {
-        if matches!(self.stage, Stage::Running(_)) {
-            // What was begun is undone when it is dropped.
-            self.stage = Stage::Cancelled;
-            *self.work.open.borrow_mut() = None;
-        }
     }
 }
 

@@ -4,13 +4,12 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll};
 
+use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Moment};
-use sekisho_route::body_facts::BodyFacts;
-use sekisho_route::upstream_facts::UpstreamFacts;
 
 use super::task::UpstreamTask;
-use crate::task::{Outbox, Progress, ReturnedBody, Task, UpstreamView};
+use crate::task::{BodyIn, Describe, Outbox, Progress, Work, Wrapper};
+use crate::{forward, without};
 
 /// A task that is not dropped with its connection.
 #[derive(Debug)]
@@ -26,62 +25,27 @@ impl Steadfast {
     }
 }
 
-impl Task for Steadfast {
-    fn name(&self) -> &'static str {
-        self.task.as_ref().map_or("proxy", Task::name)
+impl Wrapper for Steadfast {
+    type Inner = UpstreamTask;
+
+    fn inner(&self) -> Option<&Self::Inner> {
+        self.task.as_ref()
     }
 
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
-        self.task.as_mut().map_or(bytes.len(), |task| task.take(cx, bytes, now))
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
+        self.task.as_mut()
     }
+}
 
-    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
-        if let Some(task) = &mut self.task {
-            task.end_body(cx, now);
-        }
-    }
+impl Work for Steadfast {
+    forward!(next_deadline, hold, absorb, narrow, is_service, conclude);
+    without!(stops_with_client);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         let Some(task) = &mut self.task else { return Poll::Pending };
         let progress = task.poll(cx, out, now);
         self.is_over |= matches!(&progress, Poll::Ready(progress) if is_last(progress));
         progress
-    }
-
-    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
-        if let Some(task) = &mut self.task {
-            task.absorb(cx, now);
-        }
-    }
-
-    fn hold(&mut self, is_held: bool, now: Moment) {
-        if let Some(task) = &mut self.task {
-            task.hold(is_held, now);
-        }
-    }
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        self.task.as_ref().and_then(Task::next_deadline)
-    }
-
-    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
-        self.task.as_ref().and_then(|task| task.upstream_view(now))
-    }
-
-    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
-        if let Some(task) = &self.task {
-            task.describe_upstream(facts);
-        }
-    }
-
-    fn describe_body(&self, facts: &mut BodyFacts) {
-        if let Some(task) = &self.task {
-            task.describe_body(facts);
-        }
-    }
-
-    fn return_body(&mut self) -> ReturnedBody {
-        self.task.as_mut().map_or(ReturnedBody::Lost, Task::return_body)
     }
 
     fn cancel(&mut self, cause: Cause, now: Moment) {
@@ -92,6 +56,18 @@ impl Task for Steadfast {
         if let Some(task) = &mut self.task {
             task.cancel(cause, now);
         }
+    }
+}
+
+impl BodyIn for Steadfast {
+    forward!(take, body_sink, direct_bytes_done, end_body, return_body);
+}
+
+impl Describe for Steadfast {
+    forward!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        self.task.as_ref().map_or("proxy", Describe::name)
     }
 }
 

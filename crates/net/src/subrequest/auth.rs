@@ -4,10 +4,9 @@ use std::task::{Context, Poll};
 
 use sekisho_config::{Assignee, AuthRequest};
 use sekisho_handler::filter::Wish;
-use sekisho_handler::{Outbox, Progress, SubrequestView, Task, UpstreamView};
+use sekisho_handler::{BodyIn, Describe, Outbox, Progress, Task, Work, Wrapper, forward, without};
 use sekisho_http::Status;
-use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_lifecycle::Moment;
 use sekisho_route::{Request, RouteState, Sent, SubrequestTarget, expand};
 
 use super::{RequestTree, Subrequest};
@@ -69,18 +68,24 @@ impl AuthTask {
     }
 }
 
-impl Task for AuthTask {
-    fn name(&self) -> &'static str {
-        "auth_request"
+impl Wrapper for AuthTask {
+    type Inner = Subrequest;
+
+    fn inner(&self) -> Option<&Self::Inner> {
+        Some(&self.subrequest)
     }
+
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
+        Some(&mut self.subrequest)
+    }
+}
+
+impl Work for AuthTask {
+    forward!(cancel, next_deadline, is_service);
+    without!(hold, absorb, narrow);
 
     fn stops_with_client(&self) -> bool {
         true
-    }
-
-    /// The body is not for it.
-    fn take(&mut self, _: &mut Context<'_>, _: &[u8], _: Moment) -> usize {
-        0
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
@@ -107,18 +112,6 @@ impl Task for AuthTask {
         }
     }
 
-    fn next_deadline(&self) -> Option<Deadline> {
-        self.subrequest.next_deadline()
-    }
-
-    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
-        self.subrequest.upstream_view(now)
-    }
-
-    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
-        self.subrequest.describe_subrequests(views, now);
-    }
-
     fn conclude(&mut self, route: &mut RouteState) {
         route.share_assigned(&self.subrequest.route);
         match self.answer.take() {
@@ -131,8 +124,22 @@ impl Task for AuthTask {
             None => route.note_auth(Status::INTERNAL_SERVER_ERROR, Vec::new()),
         }
     }
+}
 
-    fn cancel(&mut self, cause: Cause, now: Moment) {
-        self.subrequest.cancel(cause, now);
+impl BodyIn for AuthTask {
+    without!(body_sink, direct_bytes_done, end_body, return_body);
+
+    /// The body is not for it.
+    fn take(&mut self, _: &mut Context<'_>, _: &[u8], _: Moment) -> usize {
+        0
+    }
+}
+
+impl Describe for AuthTask {
+    forward!(upstream_view, describe_subrequests);
+    without!(plain_bytes, describe_upstream, describe_body);
+
+    fn name(&self) -> &'static str {
+        "auth_request"
     }
 }

@@ -9,13 +9,12 @@ use std::task::{Context, Poll};
 use sekisho_config::{Level, Settings};
 use sekisho_handler::request_body::{Gathered, RequestBody};
 use sekisho_handler::task::ReturnedBody;
-use sekisho_handler::{Outbox, Progress, SubrequestView, Task, UpstreamView};
+use sekisho_handler::{BodyIn, Describe, Outbox, Progress, Task, Work, Wrapper, forward, without};
 use sekisho_http::Status;
+use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_route::RouteState;
 use sekisho_route::body_facts::BodyFacts;
-use sekisho_route::upstream_facts::UpstreamFacts;
 
 use super::RequestTree;
 use crate::dispatch::Starting;
@@ -90,23 +89,63 @@ impl BodyFirstTask {
         self.tree.report(&self.route, Level::Crit, message);
         self.stage = Stage::Failed(Progress::Fail(Status::INTERNAL_SERVER_ERROR));
     }
+}
 
-    fn started(&self) -> Option<&dyn Task> {
+impl Wrapper for BodyFirstTask {
+    type Inner = dyn Task;
+
+    fn inner(&self) -> Option<&Self::Inner> {
         match &self.stage {
             Stage::Started(task) => Some(&**task),
             Stage::Reading(_) | Stage::Failed(_) => None,
         }
     }
+
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
+        match &mut self.stage {
+            Stage::Started(task) => Some(&mut **task),
+            Stage::Reading(_) | Stage::Failed(_) => None,
+        }
+    }
 }
 
-impl Task for BodyFirstTask {
-    fn name(&self) -> &'static str {
-        self.started().map_or("body", Task::name)
-    }
+impl Work for BodyFirstTask {
+    forward!(next_deadline, hold, absorb, narrow, is_service, conclude);
 
     fn stops_with_client(&self) -> bool {
-        self.started().is_none_or(Task::stops_with_client)
+        self.inner().is_none_or(Work::stops_with_client)
     }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        if let Stage::Reading(body) = &mut self.stage {
+            match body.poll_gathered(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(gathered)) => self.stage = self.begin(gathered, out, now),
+                Poll::Ready(Err(error)) => self.lose_body(&error),
+            }
+        }
+        match &mut self.stage {
+            Stage::Started(task) => task.poll(cx, out, now),
+            Stage::Failed(progress) => Poll::Ready(std::mem::replace(progress, Progress::Break)),
+            Stage::Reading(_) => Poll::Pending,
+        }
+    }
+
+    fn cancel(&mut self, cause: Cause, now: Moment) {
+        match &mut self.stage {
+            Stage::Started(task) => task.cancel(cause, now),
+            Stage::Reading(_) | Stage::Failed(_) => {
+                let is_lost = cause == Cause::ClientLost;
+                let status = Status::SERVICE_UNAVAILABLE;
+                self.stage =
+                    Stage::Failed(if is_lost { Progress::Break } else { Progress::Fail(status) });
+            }
+        }
+    }
+}
+
+impl BodyIn for BodyFirstTask {
+    without!(body_sink, direct_bytes_done);
 
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
         match &mut self.stage {
@@ -131,63 +170,6 @@ impl Task for BodyFirstTask {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
-        if let Stage::Reading(body) = &mut self.stage {
-            match body.poll_gathered(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(gathered)) => self.stage = self.begin(gathered, out, now),
-                Poll::Ready(Err(error)) => self.lose_body(&error),
-            }
-        }
-        match &mut self.stage {
-            Stage::Started(task) => task.poll(cx, out, now),
-            Stage::Failed(progress) => Poll::Ready(std::mem::replace(progress, Progress::Break)),
-            Stage::Reading(_) => Poll::Pending,
-        }
-    }
-
-    fn hold(&mut self, is_held: bool, now: Moment) {
-        if let Stage::Started(task) = &mut self.stage {
-            task.hold(is_held, now);
-        }
-    }
-
-    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
-        if let Stage::Started(task) = &mut self.stage {
-            task.absorb(cx, now);
-        }
-    }
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        self.started()?.next_deadline()
-    }
-
-    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
-        self.started()?.upstream_view(now)
-    }
-
-    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
-        if let Some(task) = self.started() {
-            task.describe_upstream(facts);
-        }
-    }
-
-    fn describe_body(&self, facts: &mut BodyFacts) {
-        if self.route.body != BodyFacts::default() {
-            facts.clone_from(&self.route.body);
-        }
-    }
-
-    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
-        if let Some(task) = self.started() {
-            task.describe_subrequests(views, now);
-        }
-    }
-
-    fn plain_bytes(&self) -> Option<u64> {
-        self.started()?.plain_bytes()
-    }
-
     fn return_body(&mut self) -> ReturnedBody {
         match (self.kept.take(), &mut self.stage) {
             (Some(body), _) => ReturnedBody::Whole(body),
@@ -195,16 +177,18 @@ impl Task for BodyFirstTask {
             (None, Stage::Reading(_) | Stage::Failed(_)) => ReturnedBody::Lost,
         }
     }
+}
 
-    fn cancel(&mut self, cause: Cause, now: Moment) {
-        match &mut self.stage {
-            Stage::Started(task) => task.cancel(cause, now),
-            Stage::Reading(_) | Stage::Failed(_) => {
-                let is_lost = cause == Cause::ClientLost;
-                let status = Status::SERVICE_UNAVAILABLE;
-                self.stage =
-                    Stage::Failed(if is_lost { Progress::Break } else { Progress::Fail(status) });
-            }
+impl Describe for BodyFirstTask {
+    forward!(plain_bytes, upstream_view, describe_upstream, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        self.inner().map_or("body", Describe::name)
+    }
+
+    fn describe_body(&self, facts: &mut BodyFacts) {
+        if self.route.body != BodyFacts::default() {
+            facts.clone_from(&self.route.body);
         }
     }
 }

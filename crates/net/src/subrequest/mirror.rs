@@ -12,12 +12,8 @@ use std::time::Duration;
 use sekisho_config::{Level, LocationId, Settings};
 use sekisho_handler::filter::Wish;
 use sekisho_handler::request_body::{BodyFile, Gathered, RequestBody};
-use sekisho_handler::task::ReturnedBody;
-use sekisho_handler::{Outbox, Progress, SubrequestView, Task, UpstreamView};
-use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Moment};
-use sekisho_route::body_facts::BodyFacts;
-use sekisho_route::upstream_facts::UpstreamFacts;
+use sekisho_handler::{BodyIn, Describe, Outbox, Progress, Task, Work, Wrapper, forward, without};
+use sekisho_lifecycle::Moment;
 use sekisho_route::{RequestIdSeed, RouteState, SubrequestTarget};
 use tokio::task::JoinHandle;
 
@@ -345,14 +341,30 @@ impl MirroredTask {
     }
 }
 
-impl Task for MirroredTask {
-    fn name(&self) -> &'static str {
-        self.source.name()
+impl Wrapper for MirroredTask {
+    type Inner = dyn Task;
+
+    fn inner(&self) -> Option<&Self::Inner> {
+        Some(&*self.source)
     }
 
-    fn stops_with_client(&self) -> bool {
-        self.source.stops_with_client()
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
+        Some(&mut *self.source)
     }
+}
+
+impl Work for MirroredTask {
+    forward!(cancel, next_deadline, hold, absorb, narrow, stops_with_client, is_service, conclude);
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        self.advance(cx);
+        self.source.poll(cx, out, now)
+    }
+}
+
+impl BodyIn for MirroredTask {
+    forward!(return_body);
+    without!(body_sink, direct_bytes_done);
 
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
         // No more is offered to the handler than both can take.
@@ -372,49 +384,12 @@ impl Task for MirroredTask {
         self.advance(cx);
         self.source.end_body(cx, now);
     }
+}
 
-    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
-        self.advance(cx);
-        self.source.poll(cx, out, now)
-    }
+impl Describe for MirroredTask {
+    forward!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
 
-    fn hold(&mut self, is_held: bool, now: Moment) {
-        self.source.hold(is_held, now);
-    }
-
-    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
-        self.source.absorb(cx, now);
-    }
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        self.source.next_deadline()
-    }
-
-    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
-        self.source.upstream_view(now)
-    }
-
-    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
-        self.source.describe_upstream(facts);
-    }
-
-    fn describe_body(&self, facts: &mut BodyFacts) {
-        self.source.describe_body(facts);
-    }
-
-    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
-        self.source.describe_subrequests(views, now);
-    }
-
-    fn plain_bytes(&self) -> Option<u64> {
-        self.source.plain_bytes()
-    }
-
-    fn return_body(&mut self) -> ReturnedBody {
-        self.source.return_body()
-    }
-
-    fn cancel(&mut self, cause: Cause, now: Moment) {
-        self.source.cancel(cause, now);
+    fn name(&self) -> &'static str {
+        self.source.name()
     }
 }

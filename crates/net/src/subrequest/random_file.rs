@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use sekisho_handler::{Outbox, Progress, Task};
+use sekisho_handler::{BodyIn, Describe, Outbox, Progress, Task, Work, without};
 use sekisho_http::Status;
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
@@ -60,15 +60,8 @@ fn pick(folder: &Path, chance: u128) -> Picked {
     Picked::File(names.swap_remove(at))
 }
 
-impl Task for RandomFileTask {
-    fn name(&self) -> &'static str {
-        "random_index"
-    }
-
-    /// The body is not for it.
-    fn take(&mut self, _: &mut Context<'_>, _: &[u8], _: Moment) -> usize {
-        0
-    }
+impl Work for RandomFileTask {
+    without!(next_deadline, hold, absorb, narrow, stops_with_client, is_service);
 
     fn poll(&mut self, cx: &mut Context<'_>, _: &mut Outbox, _: Moment) -> Poll<Progress> {
         match Pin::new(&mut self.reading).poll(cx) {
@@ -86,5 +79,22 @@ impl Task for RandomFileTask {
 
     fn cancel(&mut self, _: Cause, _: Moment) {
         self.reading.abort();
+    }
+}
+
+impl BodyIn for RandomFileTask {
+    without!(body_sink, direct_bytes_done, end_body, return_body);
+
+    /// The body is not for it.
+    fn take(&mut self, _: &mut Context<'_>, _: &[u8], _: Moment) -> usize {
+        0
+    }
+}
+
+impl Describe for RandomFileTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "random_index"
     }
 }

@@ -372,6 +372,39 @@ fn servers_are_logged() {
     assert_eq!((parts[4], parts[5]), ("-", "0, 1"), "{line}");
 }
 
+/// The time of a server whose client leaves is logged, also in a location with a cache.
+#[test]
+fn a_client_that_leaves_settles_the_times_of_its_server() {
+    let backend = Backend::start(|connection| {
+        connection.request();
+        connection
+            .send("HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 9\r\n\r\nhalf");
+        let _ = connection.request();
+    });
+    let to = backend.address();
+    let body = format!(
+        "log_format up '$upstream_addr $upstream_response_time';
+         proxy_cache_path {{dir}}/cache keys_zone=one:1m;
+         server {{ listen 127.0.0.1:{{port}}; access_log {{dir}}/up.log up; proxy_buffering off;
+             location / {{ proxy_pass http://{to}; }}
+             location /cached {{ proxy_pass http://{to}; proxy_cache one; proxy_buffering on; }} }}"
+    );
+    let server = Server::start_in(Tree::new(), BINARY, &http(&body));
+    for (number, path) in ["/", "/cached"].into_iter().enumerate() {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.read_head_response().status, 200);
+        drop(client);
+        let mut lines = String::new();
+        sekisho_testkit::eventually("the line", crate::common::LONG, || {
+            lines = server.log("up.log");
+            lines.lines().count() > number
+        });
+        let line = lines.lines().last().expect("a line");
+        assert!(line.starts_with(&format!("{to} 0.")), "{path}: {line}");
+    }
+}
+
 /// The rate that an application names comes before that of the location which it hands the request to.
 #[test]
 fn a_rate_is_kept_where_a_request_is_handed_over() {

@@ -1,8 +1,9 @@
 //! Bodies in both directions: small, large, of unknown length, slow (C7, U4).
 
+use std::io::Read as _;
 use std::time::Duration;
 
-use sekisho_testkit::{Server, Tree, eventually, pause};
+use sekisho_testkit::{Server, Tree, eventually, noise, pause};
 
 use crate::backend::Backend;
 use crate::common::{BINARY, LONG, http, pattern, serve};
@@ -148,7 +149,7 @@ fn a_large_answer_reaches_a_slow_client_whole() {
     }
 }
 
-/// `proxy_buffering`: a slow client does not hold the server back.
+/// `proxy_buffering`: a slow client does not hold the server, compressed responses included.
 #[test]
 fn a_slow_client_does_not_hold_a_server() {
     const BYTES: usize = 24 << 20;
@@ -156,17 +157,35 @@ fn a_slow_client_does_not_hold_a_server() {
     let told = std::sync::Mutex::new(told);
     let backend = Backend::start(move |connection| {
         connection.request();
-        connection.answer("200 OK", "", pattern(BYTES));
+        connection.answer("200 OK", "Content-Type: text/html\r\n", noise(BYTES));
         let _ = told.lock().expect("no panic").send(());
     });
     let to = backend.address();
-    let server = serve(Tree::new(), &format!("location / {{ proxy_pass http://{to}; }}"));
-    let mut client = server.connect();
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    // The client has read nothing.
-    done.recv_timeout(LONG).expect("the server has given all of it");
-    let response = client.read_response();
-    assert!(response.body == pattern(BYTES));
+    let server = serve(
+        Tree::new(),
+        &format!(
+            "location / {{ proxy_pass http://{to}; }}
+             location /gzip {{ proxy_pass http://{to}; gzip on; gzip_comp_level 1; }}
+             location /filter {{ proxy_pass http://{to}; sub_filter never-found x; }}"
+        ),
+    );
+    for path in ["/", "/gzip", "/filter"] {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n"));
+        // The client has read nothing.
+        done.recv_timeout(LONG).unwrap_or_else(|_| panic!("{path}: the server waits"));
+        let response = client.read_response();
+        let is_coded = response.field("content-encoding") == Some("gzip");
+        assert_eq!(is_coded, path == "/gzip");
+        let mut body = Vec::new();
+        if is_coded {
+            let mut decoder = flate2::read::GzDecoder::new(&response.body[..]);
+            decoder.read_to_end(&mut body).expect("gzip");
+        } else {
+            body = response.body;
+        }
+        assert!(body == noise(BYTES), "{path}");
+    }
 }
 
 /// `proxy_limit_rate`: no more is read in a second.

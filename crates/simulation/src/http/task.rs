@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use sekisho_handler::{Outbox, Piece, Progress, Reply, Task};
+use sekisho_handler::{BodyIn, Describe, Outbox, Piece, Progress, Reply, Work, without};
 use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
@@ -63,26 +63,8 @@ impl SimulatedTask {
     }
 }
 
-impl Task for SimulatedTask {
-    fn name(&self) -> &'static str {
-        "simulated"
-    }
-
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
-        self.remember(cx);
-        let taken = self.with(|handler, server, sim| handler.take(bytes, server, sim)).unwrap_or(0);
-        let now = self.shared.sim.borrow().now;
-        self.hold_body(taken < bytes.len(), now);
-        if taken < bytes.len() {
-            self.with(|_, _, _| ());
-        }
-        taken
-    }
-
-    fn end_body(&mut self, cx: &mut Context<'_>, _: Moment) {
-        self.remember(cx);
-        self.with(Handler::end_body);
-    }
+impl Work for SimulatedTask {
+    without!(absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
         self.remember(cx);
@@ -128,6 +110,34 @@ impl Task for SimulatedTask {
 
     fn cancel(&mut self, _: Cause, _: Moment) {
         self.with(Handler::cancel);
+    }
+}
+
+impl BodyIn for SimulatedTask {
+    without!(body_sink, direct_bytes_done, return_body);
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
+        self.remember(cx);
+        let taken = self.with(|handler, server, sim| handler.take(bytes, server, sim)).unwrap_or(0);
+        let now = self.shared.sim.borrow().now;
+        self.hold_body(taken < bytes.len(), now);
+        if taken < bytes.len() {
+            self.with(|_, _, _| ());
+        }
+        taken
+    }
+
+    fn end_body(&mut self, cx: &mut Context<'_>, _: Moment) {
+        self.remember(cx);
+        self.with(Handler::end_body);
+    }
+}
+
+impl Describe for SimulatedTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "simulated"
     }
 }
 

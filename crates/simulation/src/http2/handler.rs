@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sekisho_handler::{Outbox, Piece, Progress, Reply, Task};
+use sekisho_handler::{BodyIn, Describe, Outbox, Piece, Progress, Reply, Work, without};
 use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
@@ -124,42 +124,8 @@ impl StreamTask {
     }
 }
 
-impl Task for StreamTask {
-    fn name(&self) -> &'static str {
-        "simulated"
-    }
-
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
-        self.remember(cx);
-        if let Some(at) = self.takes_at.filter(|at| !at.is_due(now)) {
-            self.shared.sim.borrow_mut().wake(Actor::Task(self.id), at);
-            return 0;
-        }
-        let count = bytes.len().min(self.planned.script.takes_max);
-        let (client, stream, from) = (self.client, self.stream, self.received);
-        let mut sim = self.shared.sim.borrow_mut();
-        let is_right = bytes[..count]
-            .iter()
-            .enumerate()
-            .all(|(at, found)| *found == Script::byte(client, stream, from + at));
-        sim.demand(is_right, || format!("an upload of client {client} came as another"));
-        self.received += count;
-        if count < bytes.len() {
-            let at = now + Duration::from_millis(5);
-            self.takes_at = Some(at);
-            sim.wake(Actor::Task(self.id), at);
-        }
-        count
-    }
-
-    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
-        self.remember(cx);
-        let (all, received) = (self.planned.upload.unwrap_or(0), self.received);
-        self.shared.sim.borrow_mut().demand(received == all, || {
-            format!("an upload of client {} ends after {received} of {all}", self.client)
-        });
-        self.pause(now);
-    }
+impl Work for StreamTask {
+    without!(hold, absorb, narrow, stops_with_client, is_service, conclude);
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         self.remember(cx);
@@ -214,6 +180,50 @@ impl Task for StreamTask {
 
     fn cancel(&mut self, _: Cause, _: Moment) {
         self.is_cancelled = true;
+    }
+}
+
+impl BodyIn for StreamTask {
+    without!(body_sink, direct_bytes_done, return_body);
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
+        self.remember(cx);
+        if let Some(at) = self.takes_at.filter(|at| !at.is_due(now)) {
+            self.shared.sim.borrow_mut().wake(Actor::Task(self.id), at);
+            return 0;
+        }
+        let count = bytes.len().min(self.planned.script.takes_max);
+        let (client, stream, from) = (self.client, self.stream, self.received);
+        let mut sim = self.shared.sim.borrow_mut();
+        let is_right = bytes[..count]
+            .iter()
+            .enumerate()
+            .all(|(at, found)| *found == Script::byte(client, stream, from + at));
+        sim.demand(is_right, || format!("an upload of client {client} came as another"));
+        self.received += count;
+        if count < bytes.len() {
+            let at = now + Duration::from_millis(5);
+            self.takes_at = Some(at);
+            sim.wake(Actor::Task(self.id), at);
+        }
+        count
+    }
+
+    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
+        self.remember(cx);
+        let (all, received) = (self.planned.upload.unwrap_or(0), self.received);
+        self.shared.sim.borrow_mut().demand(received == all, || {
+            format!("an upload of client {} ends after {received} of {all}", self.client)
+        });
+        self.pause(now);
+    }
+}
+
+impl Describe for StreamTask {
+    without!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        "simulated"
     }
 }
 

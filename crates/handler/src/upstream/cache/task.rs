@@ -23,7 +23,8 @@ use super::keep::{Instead, Keeping, Start};
 use super::serve::{Serving, View};
 use super::write::prolong;
 use crate::cgi::HandlerContext;
-use crate::task::{Outbox, Progress, ReturnedBody, Task};
+use crate::forward;
+use crate::task::{BodyIn, Describe, Outbox, Progress, Work, Wrapper};
 use crate::upstream::alone::{go_on, is_last};
 use crate::upstream::task::UpstreamTask;
 
@@ -337,26 +338,23 @@ fn settle(question: &Question, task: &mut UpstreamTask, instead: &Instead) {
     }
 }
 
-impl Task for CachedTask {
-    fn name(&self) -> &'static str {
-        self.task.as_ref().map_or("cache", Task::name)
+impl Wrapper for CachedTask {
+    type Inner = UpstreamTask;
+
+    fn inner(&self) -> Option<&Self::Inner> {
+        self.task.as_ref()
     }
 
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
-        match &mut self.task {
-            Some(task) if !matches!(self.state, State::Serving(_)) => task.take(cx, bytes, now),
-            _ => bytes.len(),
-        }
+    fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
+        self.task.as_mut()
     }
+}
 
-    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
-        if let Some(task) = &mut self.task {
-            task.end_body(cx, now);
-        }
-    }
+impl Work for CachedTask {
+    forward!(is_service, conclude);
 
     fn stops_with_client(&self) -> bool {
-        !self.goes_on() && self.task.as_ref().is_none_or(Task::stops_with_client)
+        !self.goes_on() && self.task.as_ref().is_none_or(Work::stops_with_client)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
@@ -394,21 +392,6 @@ impl Task for CachedTask {
         }
     }
 
-    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
-        if let Some(task) = &self.task {
-            task.describe_upstream(facts);
-        }
-        facts.cache = Some(self.status);
-        if let State::Serving(serving) = &self.state {
-            facts.fields.clear();
-            facts.fields.extend_from(&serving.kept.entry.fields);
-        }
-    }
-
-    fn return_body(&mut self) -> ReturnedBody {
-        self.task.as_mut().map_or(ReturnedBody::Lost, Task::return_body)
-    }
-
     fn cancel(&mut self, cause: Cause, now: Moment) {
         if cause == Cause::ClientLost && self.goes_on() {
             return;
@@ -418,6 +401,36 @@ impl Task for CachedTask {
             task.cancel(cause, now);
         } else {
             self.state = State::Cancelled;
+        }
+    }
+}
+
+impl BodyIn for CachedTask {
+    forward!(body_sink, direct_bytes_done, end_body, return_body);
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
+        match &mut self.task {
+            Some(task) if !matches!(self.state, State::Serving(_)) => task.take(cx, bytes, now),
+            _ => bytes.len(),
+        }
+    }
+}
+
+impl Describe for CachedTask {
+    forward!(plain_bytes, upstream_view, describe_body, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        self.task.as_ref().map_or("cache", Describe::name)
+    }
+
+    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
+        if let Some(task) = &self.task {
+            task.describe_upstream(facts);
+        }
+        facts.cache = Some(self.status);
+        if let State::Serving(serving) = &self.state {
+            facts.fields.clear();
+            facts.fields.extend_from(&serving.kept.entry.fields);
         }
     }
 }

@@ -12,77 +12,20 @@ use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::{UpstreamFacts, UpstreamTry};
 
 use super::{Ending, HAND_ON_BYTES, Parts, Stage, UpstreamTask};
-use crate::task::{Outbox, Progress, ReturnedBody, Task, UpstreamView};
+use crate::task::{BodyIn, Describe, Outbox, Progress, ReturnedBody, UpstreamView, Work};
 use crate::upstream::body::Body;
 use crate::upstream::engine::engine;
 use crate::upstream::exchange::Exchange;
 use crate::upstream::spool::Room;
 use crate::upstream::stream::ConnectError;
+use crate::without;
 
-impl Task for UpstreamTask {
-    fn name(&self) -> &'static str {
-        match self.parts.pass.family {
-            Family::Proxy => "proxy",
-            family => family.name(),
-        }
-    }
+impl Work for UpstreamTask {
+    without!(narrow, is_service, conclude);
 
     fn stops_with_client(&self) -> bool {
         // What a client said before it ended its side of a tunnel still arrives.
         !self.is_tunnel
-    }
-
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
-        match &mut self.parts.stage {
-            Stage::Gathering(body) => match body.take(cx, bytes) {
-                Ok(taken) => taken,
-                Err(error) => {
-                    self.gathering_failed(&error);
-                    bytes.len()
-                }
-            },
-            Stage::Exchanging(..) if self.replayed < self.streamed.bytes().len() => {
-                self.awaits_room = true;
-                0
-            }
-            Stage::Exchanging(_, exchange)
-                if self.is_tunnel || matches!(self.parts.body, Body::Stream(_)) =>
-            {
-                let taken = exchange.take(bytes, now);
-                if !self.is_tunnel {
-                    self.remember(&bytes[..taken]);
-                }
-                self.awaits_room = taken < bytes.len();
-                // It leaves with the next poll.
-                cx.waker().wake_by_ref();
-                taken
-            }
-            Stage::Ready | Stage::Connecting(..) if matches!(self.parts.body, Body::Stream(_)) => {
-                self.awaits_room = true;
-                0
-            }
-            // The body is not needed.
-            _ => bytes.len(),
-        }
-    }
-
-    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
-        self.parts.has_body_ended = true;
-        if self.is_tunnel {
-            self.is_tunnel_ending = true;
-            cx.waker().wake_by_ref();
-            return;
-        }
-        match &mut self.parts.stage {
-            Stage::Gathering(body) => body.end(),
-            Stage::Exchanging(_, exchange) if !exchange.is_request_framed() => {
-                if self.replayed >= self.streamed.bytes().len() {
-                    let _ = exchange.end_body(now);
-                }
-                cx.waker().wake_by_ref();
-            }
-            _ => {}
-        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
@@ -230,6 +173,94 @@ impl Task for UpstreamTask {
         }
     }
 
+    fn cancel(&mut self, cause: Cause, now: Moment) {
+        self.parts.machine.abandoned(&self.parts.group.balancer, now);
+        if cause == Cause::ClientLost {
+            return self.end(Ending::Break);
+        }
+        let ending = if self.is_head_given {
+            Ending::Break
+        } else {
+            Ending::Fail(Status::SERVICE_UNAVAILABLE)
+        };
+        self.end(ending);
+    }
+}
+
+impl BodyIn for UpstreamTask {
+    without!(body_sink, direct_bytes_done);
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
+        match &mut self.parts.stage {
+            Stage::Gathering(body) => match body.take(cx, bytes) {
+                Ok(taken) => taken,
+                Err(error) => {
+                    self.gathering_failed(&error);
+                    bytes.len()
+                }
+            },
+            Stage::Exchanging(..) if self.replayed < self.streamed.bytes().len() => {
+                self.awaits_room = true;
+                0
+            }
+            Stage::Exchanging(_, exchange)
+                if self.is_tunnel || matches!(self.parts.body, Body::Stream(_)) =>
+            {
+                let taken = exchange.take(bytes, now);
+                if !self.is_tunnel {
+                    self.remember(&bytes[..taken]);
+                }
+                self.awaits_room = taken < bytes.len();
+                // It leaves with the next poll.
+                cx.waker().wake_by_ref();
+                taken
+            }
+            Stage::Ready | Stage::Connecting(..) if matches!(self.parts.body, Body::Stream(_)) => {
+                self.awaits_room = true;
+                0
+            }
+            // The body is not needed.
+            _ => bytes.len(),
+        }
+    }
+
+    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
+        self.parts.has_body_ended = true;
+        if self.is_tunnel {
+            self.is_tunnel_ending = true;
+            cx.waker().wake_by_ref();
+            return;
+        }
+        match &mut self.parts.stage {
+            Stage::Gathering(body) => body.end(),
+            Stage::Exchanging(_, exchange) if !exchange.is_request_framed() => {
+                if self.replayed >= self.streamed.bytes().len() {
+                    let _ = exchange.end_body(now);
+                }
+                cx.waker().wake_by_ref();
+            }
+            _ => {}
+        }
+    }
+
+    fn return_body(&mut self) -> ReturnedBody {
+        let is_passed = self.passes_body();
+        let Parts { body, unsent, .. } = &mut self.parts;
+        let body = std::mem::take(if is_passed { body } else { unsent });
+        body.give_back(&mut self.streamed)
+    }
+}
+
+impl Describe for UpstreamTask {
+    without!(plain_bytes, describe_subrequests);
+
+    fn name(&self) -> &'static str {
+        match self.parts.pass.family {
+            Family::Proxy => "proxy",
+            family => family.name(),
+        }
+    }
+
     fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
         let Parts { group, machine, .. } = &self.parts;
         let (server, since) = match &self.parts.stage {
@@ -288,25 +319,5 @@ impl Task for UpstreamTask {
         } else if self.received != BodyFacts::default() {
             facts.clone_from(&self.received);
         }
-    }
-
-    fn return_body(&mut self) -> ReturnedBody {
-        let is_passed = self.passes_body();
-        let Parts { body, unsent, .. } = &mut self.parts;
-        let body = std::mem::take(if is_passed { body } else { unsent });
-        body.give_back(&mut self.streamed)
-    }
-
-    fn cancel(&mut self, cause: Cause, now: Moment) {
-        self.parts.machine.abandoned(&self.parts.group.balancer, now);
-        if cause == Cause::ClientLost {
-            return self.end(Ending::Break);
-        }
-        let ending = if self.is_head_given {
-            Ending::Break
-        } else {
-            Ending::Fail(Status::SERVICE_UNAVAILABLE)
-        };
-        self.end(ending);
     }
 }
