@@ -29,7 +29,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sekisho_config::{Family, Level, Resolver, UpstreamTls};
+use sekisho_config::{Family, Level, Pass, Resolver, UpstreamTls};
 use sekisho_http::upstream::RequestBody as Length;
 use sekisho_http::{Known, Status, Version};
 use sekisho_lifecycle::Moment;
@@ -91,7 +91,7 @@ pub struct Call<'a> {
     pub gathered: Option<&'a RefCell<Option<Gathered>>>,
 }
 
-/// Starts to pass the request on; an error is the status to answer with.
+/// Starts to pass the request on, unless a cache has the response in memory; an error is the status to answer with.
 pub fn start(
     call: &Call<'_>,
     context: Rc<dyn HandlerContext>,
@@ -99,26 +99,45 @@ pub fn start(
 ) -> Result<Box<dyn Task>, Status> {
     let Call { table, request, route_state, .. } = *call;
     let settings = &table.location(route_state.location).settings;
-    let Some(pass) = settings.pass.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
-    let forward = &pass.forward;
+    let Some(pass) = &settings.pass else { return Err(Status::INTERNAL_SERVER_ERROR) };
     let source = Source { table, request, route_state };
+    let cache = cache::cache_of(call, &source).map_err(|why| {
+        context.report(Level::Error, format_args!("{why}"));
+        Status::INTERNAL_SERVER_ERROR
+    })?;
+    let lookup = cache.and_then(|cache| cache::Lookup::new(call, &source, cache, pass));
+    match lookup.as_ref().and_then(|lookup| lookup.hit(call, &source, &context, now)) {
+        Some(hit) => Ok(Box::new(hit)),
+        None => pass_on(call, &source, pass, lookup, context, now),
+    }
+}
+
+/// Makes the request to the server.
+fn pass_on(
+    call: &Call<'_>,
+    source: &Source<'_>,
+    pass: &Arc<Pass>,
+    lookup: Option<cache::Lookup<'_>>,
+    context: Rc<dyn HandlerContext>,
+    now: Moment,
+) -> Result<Box<dyn Task>, Status> {
+    let Call { table, request, route_state, .. } = *call;
+    let settings = &table.location(route_state.location).settings;
+    let pass = Arc::clone(pass);
+    let forward = &pass.forward;
     let (group, mut plan) =
         source.plan(&pass, call.groups, call.pools).map_err(|NoPlan(status, why)| {
             context.report(Level::Error, format_args!("{why}"));
             status
         })?;
-    let cache = cache::cache_of(call, &source).map_err(|why| {
-        context.report(Level::Error, format_args!("{why}"));
-        Status::INTERNAL_SERVER_ERROR
-    })?;
-    let question = cache.and_then(|cache| cache::question(call, &source, cache, &mut plan));
+    let question = lookup.map(|lookup| lookup.question(call, source, &mut plan));
     let secure = plan.is_tls.then(|| source.secure(call.tls, &forward.tls, &plan.host));
     let secure = secure.transpose().map_err(|why| {
         context.report(Level::Error, format_args!("{why}"));
         Status::INTERNAL_SERVER_ERROR
     })?;
     let secure = secure.map(|secure| Secure { is_http2: forward.is_http2(), ..secure });
-    let key = Key::new(&source, &group, now);
+    let key = Key::new(source, &group, now);
     let selection = key.select(&group);
     let is_passed = forward.pass_request_body && forward.set_body.is_none();
     let has_body = call.has_body && call.gathered.is_none();
@@ -147,7 +166,7 @@ pub fn start(
         (None, None) if !call.has_body && is_passed && is_said_empty(request) => Body::empty(),
         (None, None) => Body::None,
     };
-    let changes = Changes::new(&source, forward).map(Rc::new);
+    let changes = Changes::new(source, forward).map(Rc::new);
     let stage = if is_gathered {
         Stage::Gathering(Box::new(RequestBody::of(settings, call.body_bytes)))
     } else {

@@ -3,6 +3,8 @@
 //! threads of the blocking pool, and renamed into place when they are complete.
 
 mod folder;
+mod hit;
+mod hot;
 mod keep;
 mod serve;
 mod task;
@@ -11,19 +13,24 @@ mod write;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sekisho_config::{CacheChoice, Caching, Family, Template};
-use sekisho_http::upstream::push_end_to_end;
+use sekisho_config::{CacheChoice, Caching, Family, Pass, Template};
 use sekisho_http::{Fields, Known, Method};
+use sekisho_lifecycle::Moment;
+use sekisho_route::push_origin;
 use sekisho_upstream::cache::Key;
 
 use super::Call;
+use super::answer::Changes;
 use super::own::{CacheQuery, Sign};
 use super::plan::{Plan, Source};
+use crate::cgi::HandlerContext;
 use folder::Asked;
 pub use folder::{Cache, Caches};
+use hit::Hit;
 pub(super) use keep::Instead;
 pub(super) use keep::Keeping;
 use keep::Rules;
+use serve::Serving;
 pub(super) use serve::View;
 pub(super) use task::CachedTask;
 
@@ -81,69 +88,127 @@ pub(super) fn cache_of(call: &Call<'_>, source: &Source<'_>) -> Result<Option<Ar
     }
 }
 
-/// What is asked of the cache of this location; the plan becomes one for an answer that can be kept.
-pub(super) fn question(
-    call: &Call<'_>,
-    source: &Source<'_>,
+/// What the directives of a location say about a request and its cache.
+#[derive(Debug)]
+pub(super) struct Lookup<'a> {
+    pass: &'a Arc<Pass>,
     cache: Arc<Cache>,
-    plan: &mut Plan,
-) -> Option<Question> {
-    let settings = &call.table.location(call.route_state.location).settings;
-    let pass = settings.pass.as_deref()?;
-    let caching = &pass.forward.caching;
-    let method = call.route_state.method;
-    if !caching.rules.has_method(method) {
-        return None;
+    key: Key,
+    /// The value of `proxy_cache_key`.
+    text: Vec<u8>,
+    is_bypassed: bool,
+}
+
+impl<'a> Lookup<'a> {
+    /// `None` where the request has nothing to do with a cache.
+    pub(super) fn new(
+        call: &Call<'_>,
+        source: &Source<'_>,
+        cache: Arc<Cache>,
+        pass: &'a Arc<Pass>,
+    ) -> Option<Self> {
+        let caching = &pass.forward.caching;
+        if !caching.rules.has_method(call.route_state.method) {
+            return None;
+        }
+        let text = source.value(&caching.key);
+        let is_bypassed = says(source, &caching.bypass);
+        Some(Self { pass, cache, key: Key::new(&text), text, is_bypassed })
     }
-    let is_set =
-        |name: &str| pass.forward.set_headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
-    let range = call.request.head.known(Known::Range).unwrap_or_default();
-    let is_far =
-        !range.is_empty() && caching.range_offset_max.is_some_and(|max| begins_behind(range, max));
-    let mut far = Fields::default();
-    for name in CONDITIONS {
-        let own = match pass.family {
-            Family::Proxy => name.to_owned(),
-            _ => format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_")),
+
+    /// The response, where it is hot and fresh: no request to a server is made for it.
+    pub(super) fn hit(
+        &self,
+        call: &Call<'_>,
+        source: &Source<'_>,
+        context: &Rc<dyn HandlerContext>,
+        now: Moment,
+    ) -> Option<Hit> {
+        if self.is_bypassed {
+            return None;
+        }
+        let asked = || Asked::of(call);
+        let kept = self.cache.hot(self.key, &self.text, asked, now)?;
+        if !kept.entry.lifetime.is_fresh(context.wall_secs()) {
+            return None;
+        }
+        let Call { table, request, route_state, .. } = *call;
+        let mut origin = Vec::new();
+        if ["location", "refresh"].iter().any(|name| kept.entry.fields.has(name)) {
+            push_origin(table, request, route_state, &mut origin);
+        }
+        let view = View {
+            pass: Arc::clone(self.pass),
+            origin,
+            changes: Changes::new(source, &self.pass.forward).map(Rc::new),
+            error_pages: Arc::clone(&table.location(route_state.location).settings.error_pages),
+            status: route_state.status,
+            is_head: route_state.method == Method::Head,
         };
-        if is_far && matches!(name, "Range" | "If-Range") && !is_set(name) {
-            plan.pairs.all(own.as_bytes()).for_each(|value| far.push(&own, value));
+        let serving = Serving::new(kept, None);
+        let (cache, context) = (Arc::clone(&self.cache), Rc::clone(context));
+        Some(Hit { cache, key: self.key, context, view, serving, is_cancelled: false })
+    }
+
+    /// The plan becomes one for a response that can be stored.
+    pub(super) fn question(
+        self,
+        call: &Call<'_>,
+        source: &Source<'_>,
+        plan: &mut Plan,
+    ) -> Question {
+        let Self { pass, cache, key, text, is_bypassed } = self;
+        let caching = &pass.forward.caching;
+        let method = call.route_state.method;
+        let is_set = |name: &str| {
+            pass.forward.set_headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
+        };
+        let range = call.request.head.known(Known::Range).unwrap_or_default();
+        let is_far = !range.is_empty()
+            && caching.range_offset_max.is_some_and(|max| begins_behind(range, max));
+        let mut far = Fields::default();
+        for name in CONDITIONS {
+            let own = match pass.family {
+                Family::Proxy => name.to_owned(),
+                _ => format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_")),
+            };
+            if is_far && matches!(name, "Range" | "If-Range") && !is_set(name) {
+                plan.pairs.all(own.as_bytes()).for_each(|value| far.push(&own, value));
+            }
+            if pass.family != Family::Proxy {
+                plan.pairs.remove(&own);
+            } else if !is_set(name) {
+                plan.pairs.remove(name);
+            }
         }
-        if pass.family != Family::Proxy {
-            plan.pairs.remove(&own);
-        } else if !is_set(name) {
-            plan.pairs.remove(name);
+        let is_head = method == Method::Head;
+        let is_converted = is_head && pass.family == Family::Proxy && caching.convert_head;
+        if is_converted {
+            plan.method.clear();
+            plan.method.extend_from_slice(b"GET");
+        }
+        let rules = Rules {
+            method,
+            is_authorized: call.request.head.known(Known::Authorization).is_some(),
+            is_refused: says(source, &caching.no_cache) || (is_head && !is_converted),
+            key: text.into(),
+        };
+        Question {
+            cache,
+            key,
+            caching: Arc::clone(caching),
+            asked: Arc::new(Asked::of(call)),
+            rules: Rc::new(rules),
+            is_bypassed,
+            far: is_far.then(|| Rc::new(far)),
+            signer: None,
         }
     }
-    let is_head = method == Method::Head;
-    let is_converted = is_head && pass.family == Family::Proxy && caching.convert_head;
-    if is_converted {
-        plan.method.clear();
-        plan.method.extend_from_slice(b"GET");
-    }
-    let says = |templates: &[Template]| {
-        templates.iter().any(|one| !matches!(source.value(one).as_slice(), b"" | b"0"))
-    };
-    let key = source.value(&caching.key);
-    let head = call.request.head;
-    let mut fields = Fields::default();
-    push_end_to_end(head, &mut fields, |_| false);
-    let rules = Rules {
-        method,
-        is_authorized: head.known(Known::Authorization).is_some(),
-        is_refused: says(&caching.no_cache) || (is_head && !is_converted),
-        key: key.as_slice().into(),
-    };
-    Some(Question {
-        cache,
-        key: Key::new(&key),
-        caching: Arc::clone(caching),
-        asked: Arc::new(Asked::new(&fields)),
-        rules: Rc::new(rules),
-        is_bypassed: says(&caching.bypass),
-        far: is_far.then(|| Rc::new(far)),
-        signer: None,
-    })
+}
+
+/// Whether one of the values is neither empty nor "0".
+fn says(source: &Source<'_>, templates: &[Template]) -> bool {
+    templates.iter().any(|one| !matches!(source.value(one).as_slice(), b"" | b"0"))
 }
 
 /// What is asked of a cache by a request of our own: it is not a client's, and its answer is the same for all.

@@ -10,6 +10,7 @@ mod balance;
 mod bodies;
 mod body_first;
 mod cache;
+mod cache_hot;
 mod cache_parts;
 mod cache_upkeep;
 mod dying;

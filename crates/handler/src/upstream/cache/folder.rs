@@ -2,25 +2,35 @@
 //! are too many or no longer asked for. Everything here that touches the disk blocks, and belongs on a thread
 //! of its own.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, DirBuilder, File};
+use std::ffi::CString;
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use sekisho_config::{CachePath, Family};
 use sekisho_http::Fields;
+use sekisho_http::upstream::push_end_to_end;
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::entry::{self, BodySum, Damaged, Entry};
 use sekisho_upstream::cache::index::{Fetch, Known};
 use sekisho_upstream::cache::{Index, Key, PurgeSerial, Purges, entry_path};
+use tokio::task::spawn_blocking;
+
+use super::hot::Hot;
+use crate::upstream::Call;
 
 /// What is read of a file at once: a small entry is whole in it.
 const FIRST_BYTES: usize = 64 * 1024;
+/// A change shows in the times of a file if it comes this much later than the one before.
+const SETTLED: Duration = Duration::from_millis(20);
 /// How many entries are dropped at a time for being inactive.
 const EXPIRED_MAX: usize = 10_000;
 /// The prefix of a file's temporary name.
@@ -41,6 +51,7 @@ pub struct Cache {
     purges: Mutex<Purges>,
     /// Their serial by itself: a request does not wait for the disk.
     purge_serial: Mutex<PurgeSerial>,
+    hot: Hot,
 }
 
 impl Cache {
@@ -68,20 +79,74 @@ impl Asked {
         Self(all)
     }
 
+    pub(super) fn of(call: &Call<'_>) -> Self {
+        let mut fields = Fields::default();
+        push_end_to_end(call.request.head, &mut fields, |_| false);
+        Self::new(&fields)
+    }
+
     pub(super) fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.0.get(name).map(Vec::as_slice)
     }
 }
 
-/// An entry that is open.
+/// An entry that was read.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) entry: Entry,
-    pub(super) file: File,
     /// Where the body begins in the file.
     pub(super) head_bytes: u64,
-    /// The body, where it is short.
-    pub(super) body: Option<Vec<u8>>,
+    pub(super) body: Body,
+    pub(super) file: FileStamp,
+}
+
+/// A file, and what changes when its content does.
+#[derive(Debug, Default)]
+pub(super) struct FileStamp {
+    path: CString,
+    stamp: (u64, u64, i64, i64, i64),
+    is_settled: bool,
+}
+
+impl FileStamp {
+    fn new(path: &Path, meta: &Metadata) -> io::Result<Self> {
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        let changed = UNIX_EPOCH.checked_add(Duration::new(
+            u64::try_from(meta.ctime()).unwrap_or(0),
+            u32::try_from(meta.ctime_nsec()).unwrap_or(0),
+        ));
+        let age = changed.and_then(|at| at.elapsed().ok());
+        let is_settled = age.is_some_and(|age| age > SETTLED);
+        let stamp =
+            (meta.dev(), meta.ino(), meta.len().cast_signed(), meta.ctime(), meta.ctime_nsec());
+        Ok(Self { path, stamp, is_settled })
+    }
+
+    /// Whether a later change shows in the stamp: the clock of file systems has ticked since the last one.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    fn is_unchanged(&self) -> bool {
+        rustix::fs::lstat(&*self.path).is_ok_and(|stat| {
+            self.stamp
+                == (
+                    stat.st_dev,
+                    stat.st_ino,
+                    stat.st_size,
+                    stat.st_ctime,
+                    stat.st_ctime_nsec as i64,
+                )
+        })
+    }
+}
+
+/// The body of an entry.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// A short one is in memory, its checksum verified.
+    Memory(Vec<u8>),
+    File(File),
 }
 
 /// What was found for a request.
@@ -103,6 +168,7 @@ impl Cache {
             waiting: Mutex::default(),
             purges: Mutex::default(),
             purge_serial: Mutex::default(),
+            hot: Hot::new(config.settings.inactive),
         }
     }
 
@@ -115,9 +181,44 @@ impl Cache {
         let (known, dropped) = self.index.ask(key, now);
         if !dropped.is_empty() {
             let own = Arc::clone(self);
-            tokio::task::spawn_blocking(move || own.delete(&dropped));
+            spawn_blocking(move || own.delete(&dropped));
         }
         (known, known.has_entry || self.is_cold.load(Ordering::Acquire))
+    }
+
+    /// The entry of a request, where it is hot and its file is as it was read.
+    pub(super) fn hot<A: Borrow<Asked>>(
+        self: &Arc<Self>,
+        main: Key,
+        key: &[u8],
+        asked: impl FnOnce() -> A,
+        now: Moment,
+    ) -> Option<Arc<Kept>> {
+        let (mut slot, (mut kept, mut is_due)) = (main, self.hot.find(main, now)?);
+        let Entry { vary, variant, .. } = &kept.entry;
+        if !vary.is_empty() {
+            let asked = asked();
+            let own = main.variant(vary, |name| asked.borrow().get(name));
+            if own.0 != *variant {
+                (slot, (kept, is_due)) = (own, self.hot.find(own, now)?);
+                if kept.entry.variant != own.0 {
+                    return None;
+                }
+            }
+        }
+        if kept.entry.key != key {
+            return None;
+        }
+        if !kept.file.is_unchanged() {
+            self.hot.remove(slot);
+            return None;
+        }
+        if is_due {
+            for used in [main, slot] {
+                self.ask(used, now);
+            }
+        }
+        Some(kept)
     }
 
     /// Looks for the entry of a request on the disk.
@@ -127,13 +228,13 @@ impl Cache {
         let Entry { vary, variant, .. } = &kept.entry;
         let own = main.variant(vary, |name| asked.get(name));
         if vary.is_empty() || own.0 == *variant {
-            looked.kept = Some(Arc::new(kept));
+            looked.kept = Some(kept);
             return looked;
         }
         // It is another variant's: each further one has a file of its own.
         looked.slot = own;
         let kept = self.open(own, key, &mut looked.problem, now);
-        looked.kept = kept.filter(|kept| kept.entry.variant == own.0).map(Arc::new);
+        looked.kept = kept.filter(|kept| kept.entry.variant == own.0);
         looked
     }
 
@@ -143,12 +244,17 @@ impl Cache {
         key: &[u8],
         problem: &mut Option<String>,
         now: Moment,
-    ) -> Option<Kept> {
+    ) -> Option<Arc<Kept>> {
         let path = self.path_of(slot);
+        let generation = self.hot.generation(slot);
         match read(&path, key) {
             Ok(Ok(kept)) => {
                 let bytes = kept.head_bytes + kept.entry.body_bytes;
                 self.delete(&self.index.found(slot, bytes, now));
+                let kept = Arc::new(kept);
+                if kept.file.is_settled() {
+                    self.hot.put(slot, &kept, generation, now);
+                }
                 Some(kept)
             }
             // Two keys with one hash: the later one takes the place.
@@ -180,6 +286,7 @@ impl Cache {
         for slot in slots {
             // A request that reads it has it open; a file that is not there is what is wanted.
             let _ = fs::remove_file(self.path_of(*slot));
+            self.hot.remove(*slot);
         }
     }
 
@@ -211,18 +318,20 @@ impl Cache {
         *serial = purges.serial();
     }
 
-    /// Gives an entry its name, unless its key was purged since it was asked for. Whether it was.
+    /// Gives the entry of a slot its name, unless its key was purged since it was asked for. Whether it was.
     pub(super) fn keep(
         &self,
         key: &[u8],
-        asked_at: PurgeSerial,
+        (slot, asked_at): (Key, PurgeSerial),
         name: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<bool> {
         let purges = self.purges();
         if purges.has_purged(key, asked_at) {
             return Ok(false);
         }
-        name().map(|()| true)
+        let named = name();
+        self.hot.remove(slot);
+        named.map(|()| true)
     }
 
     fn purges(&self) -> MutexGuard<'_, Purges> {
@@ -327,7 +436,9 @@ impl Drop for Fetching {
 
 fn read(path: &Path, key: &[u8]) -> io::Result<Result<Kept, Damaged>> {
     let file = File::open(path)?;
-    let file_bytes = file.metadata()?.len();
+    let meta = file.metadata()?;
+    let file_bytes = meta.len();
+    let stamp = FileStamp::new(path, &meta)?;
     let mut start = vec![0; usize::try_from(file_bytes).unwrap_or(usize::MAX).min(FIRST_BYTES)];
     file.read_exact_at(&mut start, 0)?;
     let head_bytes = match entry::head_bytes(&start) {
@@ -342,15 +453,18 @@ fn read(path: &Path, key: &[u8]) -> io::Result<Result<Kept, Damaged>> {
         Ok(entry) => entry,
         Err(damage) => return Ok(Err(damage)),
     };
-    let body = (start.len() as u64 == file_bytes).then(|| start.split_off(head_bytes));
-    if let Some(body) = &body {
+    let body = if start.len() as u64 == file_bytes {
+        let body = start.split_off(head_bytes);
         let mut sum = BodySum::default();
-        sum.update(body);
+        sum.update(&body);
         if !sum.fits(&entry) {
             return Ok(Err(Damaged::Checksum));
         }
-    }
-    Ok(Ok(Kept { entry, file, head_bytes: head_bytes as u64, body }))
+        Body::Memory(body)
+    } else {
+        Body::File(file)
+    };
+    Ok(Ok(Kept { entry, head_bytes: head_bytes as u64, body, file: stamp }))
 }
 
 fn parse_name(name: &str) -> Option<Key> {

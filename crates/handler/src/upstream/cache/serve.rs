@@ -1,7 +1,8 @@
 //! An answer that is given from the cache: its head as if it had just come, and its body from the file.
 
+use std::fs::File;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
@@ -9,14 +10,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use sekisho_config::{ErrorPage, Pass};
 use sekisho_http::Status;
 use sekisho_upstream::cache::entry::BodySum;
-use sekisho_upstream::cache::{Lifetime, Selection, select};
+use sekisho_upstream::cache::{Key, Lifetime, Selection, select};
 use sekisho_upstream::fields::Accel;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::folder::{Asked, Kept};
+use super::folder::{Asked, Body, Cache, Kept};
 use crate::task::{Outbox, Progress};
 use crate::upstream::answer::{Answer, Changes, Reading};
 
@@ -53,15 +55,13 @@ impl Serving {
     pub(super) fn new(kept: Arc<Kept>, lifetime: Option<Lifetime>) -> Self {
         let lifetime = lifetime.unwrap_or(kept.entry.lifetime);
         let end = kept.entry.body_bytes;
-        Self {
-            kept,
-            lifetime,
-            is_head_given: false,
-            at: 0,
-            end,
-            sum: Some(BodySum::default()),
-            disk: None,
-        }
+        // A body in memory was summed when it was read.
+        let sum = matches!(kept.body, Body::File(_)).then(BodySum::default);
+        Self { kept, lifetime, is_head_given: false, at: 0, end, sum, disk: None }
+    }
+
+    pub(super) const fn is_head_given(&self) -> bool {
+        self.is_head_given
     }
 
     /// Only this part of the body is given.
@@ -89,21 +89,23 @@ impl Serving {
         }
         let count = (self.end - self.at).min(PIECE_BYTES as u64) as usize;
         let before = out.body.len();
-        if let Some(body) = &self.kept.body {
-            let at = self.at as usize;
-            out.body.extend_from_slice(&body[at..at + count]);
-        } else {
-            let (kept, at) = (Arc::clone(&self.kept), self.kept.head_bytes + self.at);
-            let disk = self.disk.get_or_insert_with(|| {
-                spawn_blocking(move || {
-                    let mut piece = vec![0; count];
-                    kept.file.read_exact_at(&mut piece, at)?;
-                    Ok(piece)
-                })
-            });
-            let piece = ready!(Pin::new(disk).poll(cx));
-            self.disk = None;
-            out.body.extend_from_slice(&piece.map_err(io::Error::other)??);
+        match &self.kept.body {
+            Body::Memory(body) => {
+                let at = self.at as usize;
+                out.body.extend_from_slice(&body[at..at + count]);
+            }
+            Body::File(file) => {
+                let at = self.kept.head_bytes + self.at;
+                if self.disk.is_none() && read_cached(file, at, count, &mut out.body)? == 0 {
+                    let kept = Arc::clone(&self.kept);
+                    self.disk = Some(spawn_blocking(move || read(&kept, at, count)));
+                }
+                if let Some(disk) = &mut self.disk {
+                    let piece = ready!(Pin::new(disk).poll(cx));
+                    self.disk = None;
+                    out.body.extend_from_slice(&piece.map_err(io::Error::other)??);
+                }
+            }
         }
         if let Some(sum) = &mut self.sum {
             sum.update(&out.body[before..]);
@@ -118,6 +120,14 @@ impl Serving {
             return Poll::Ready(Err(io::Error::other("cache file has a wrong checksum")));
         }
         Poll::Ready(Ok(Progress::Body))
+    }
+
+    /// Deletes the entry, which is damaged.
+    pub(super) fn discard(&self, cache: &Arc<Cache>, main: Key) {
+        // A variant lies under its own name, or under that of the key where it was the first.
+        let slots = [main, Key(self.kept.entry.variant)];
+        let cache = Arc::clone(cache);
+        spawn_blocking(move || slots.map(|slot| cache.remove(slot)));
     }
 
     fn head(
@@ -178,4 +188,28 @@ impl Serving {
         }
         Progress::Head(status, Some(bytes))
     }
+}
+
+fn read(kept: &Kept, at: u64, count: usize) -> io::Result<Vec<u8>> {
+    let Body::File(file) = &kept.body else { return Ok(Vec::new()) };
+    let mut piece = vec![0; count];
+    file.read_exact_at(&mut piece, at)?;
+    Ok(piece)
+}
+
+/// Adds up to `count` bytes of a file, as far as they are in the page cache; how many. A file system that cannot tell
+/// is read by a thread.
+fn read_cached(file: &File, at: u64, count: usize, out: &mut Vec<u8>) -> io::Result<usize> {
+    let before = out.len();
+    out.resize(before + count, 0);
+    let into = &mut [IoSliceMut::new(&mut out[before..])];
+    let read = preadv2(file, into, at, ReadWriteFlags::NOWAIT);
+    let read = match read {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(read) => Ok(read),
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR) => Ok(0),
+        Err(errno) => Err(errno.into()),
+    };
+    out.truncate(before + *read.as_ref().unwrap_or(&0));
+    read
 }

@@ -103,7 +103,13 @@ impl CachedTask {
     }
 
     fn begin(&mut self, now: Moment) {
-        let Question { cache, key, is_bypassed, .. } = &self.question;
+        let Question { cache, key, is_bypassed, asked, rules, .. } = &self.question;
+        if !is_bypassed
+            && let Some(kept) = cache.hot(*key, &rules.key, || &**asked, now)
+            && kept.entry.lifetime.is_fresh(self.context.wall_secs())
+        {
+            return self.serve(kept, CacheStatus::Hit);
+        }
         let (known, is_worth_a_look) = cache.ask(*key, now);
         self.uses = known.uses;
         if *is_bypassed {
@@ -254,10 +260,7 @@ impl CachedTask {
     fn serving_failed(&mut self, error: &io::Error) -> Progress {
         self.report(Level::Crit, &format!("cannot give an answer from the cache: {error}"));
         if let State::Serving(serving) = &self.state {
-            // A variant lies under its own name, or under that of the key where it was the first.
-            let slots = [self.question.key, Key(serving.kept.entry.variant)];
-            let cache = Arc::clone(&self.question.cache);
-            spawn_blocking(move || slots.map(|slot| cache.remove(slot)));
+            serving.discard(&self.question.cache, self.question.key);
         }
         self.is_over = true;
         Progress::Break

@@ -16,7 +16,7 @@ use sekisho_upstream::cache::entry::{BodySum, Entry};
 use sekisho_upstream::cache::{Key, Lifetime, PurgeSerial};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::folder::{Cache, Fetching, Kept, TEMPORARY, make_folder};
+use super::folder::{Body, Cache, Fetching, Kept, TEMPORARY, make_folder};
 
 /// What is written at a time.
 const PIECE_BYTES: usize = 128 * 1024;
@@ -185,7 +185,7 @@ fn complete(
     entry.encode(&mut head).map_err(io::Error::other)?;
     file.file.write_all_at(&head, 0)?;
     let mut dropped = Vec::new();
-    cache.keep(&entry.key, asked_at, || {
+    cache.keep(&entry.key, (slot, asked_at), || {
         file.name(cache, slot)?;
         dropped = cache.index.found(slot, head.len() as u64 + entry.body_bytes, now);
         Ok(())
@@ -204,13 +204,22 @@ pub(super) fn prolong(
 ) -> io::Result<()> {
     let file = Unnamed::create(cache, slot)?;
     let entry = Entry { lifetime, ..kept.entry.clone() };
-    let mut piece = vec![0; PIECE_BYTES];
-    let (mut at, end) = (kept.head_bytes, kept.head_bytes + entry.body_bytes);
-    while at < end {
-        let count = usize::try_from(end - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-        kept.file.read_exact_at(&mut piece[..count], at)?;
-        file.file.write_all_at(&piece[..count], at)?;
-        at += count as u64;
+    match &kept.body {
+        Body::Memory(bytes) => file.file.write_all_at(bytes, kept.head_bytes)?,
+        Body::File(from) => copy(from, &file.file, kept.head_bytes, entry.body_bytes)?,
     }
     complete(cache, (slot, asked_at), file, &entry, now)
+}
+
+/// Copies a stretch of a file to the same place of another one.
+fn copy(from: &File, to: &File, start: u64, bytes: u64) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let (mut at, end) = (start, start + bytes);
+    while at < end {
+        let count = usize::try_from(end - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        from.read_exact_at(&mut piece[..count], at)?;
+        to.write_all_at(&piece[..count], at)?;
+        at += count as u64;
+    }
+    Ok(())
 }
