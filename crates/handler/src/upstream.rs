@@ -45,7 +45,7 @@ use crate::request_body::{Gathered, RequestBody};
 use crate::task::Task;
 use answer::Changes;
 use body::Body;
-pub use cache::{Cache, Caches};
+pub use cache::{Cache, Caches, Purge};
 pub use group::{Group, Groups};
 pub use health::{CheckContext, Checks};
 pub(crate) use own::{CacheQuery, OwnRequest, Sender, Sign};

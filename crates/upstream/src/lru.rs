@@ -2,6 +2,7 @@
 //! its size.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use sekisho_lifecycle::Moment;
 
@@ -63,6 +64,11 @@ impl<K: Ord + Copy, V> Lru<K, V> {
     /// Everything, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.nodes.iter().map(|(key, node)| (*key, &node.value))
+    }
+
+    /// Everything from one key to another.
+    pub(crate) fn range(&self, keys: RangeInclusive<K>) -> impl Iterator<Item = (K, &V)> {
+        self.nodes.range(keys).map(|(key, node)| (*key, &node.value))
     }
 
     /// The one that was not used for the longest time, and when it was.

@@ -18,6 +18,11 @@ impl Template {
         Self { parts: if text.is_empty() { Vec::new() } else { vec![Part::Literal(text)] } }
     }
 
+    /// Whether it names this variable.
+    pub fn names(&self, variable: &Variable) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Variable(it) if it == variable))
+    }
+
     /// The value, if there is no variable in it.
     pub fn as_literal(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {

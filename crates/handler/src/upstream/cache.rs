@@ -13,7 +13,7 @@ mod write;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sekisho_config::{CacheChoice, Caching, Family, Pass, Template};
+use sekisho_config::{CacheChoice, Caching, Family, Pass, Template, Variable};
 use sekisho_http::{Fields, Known, Method};
 use sekisho_lifecycle::Moment;
 use sekisho_route::push_origin;
@@ -25,7 +25,7 @@ use super::own::{CacheQuery, Sign};
 use super::plan::{Plan, Source};
 use crate::cgi::HandlerContext;
 use folder::Asked;
-pub use folder::{Cache, Caches};
+pub use folder::{Cache, Caches, Purge};
 use hit::Hit;
 pub(super) use keep::Instead;
 pub(super) use keep::Keeping;
@@ -108,7 +108,12 @@ impl<'a> Lookup<'a> {
         pass: &'a Arc<Pass>,
     ) -> Option<Self> {
         let caching = &pass.forward.caching;
-        if !caching.rules.has_method(call.route_state.method) {
+        let method = call.route_state.method;
+        // The key does not know the body of a GET, unless it says so.
+        let has_unknown_body = call.has_body
+            && matches!(method, Method::Get | Method::Head)
+            && !caching.key.names(&Variable::RequestBody);
+        if !caching.rules.has_method(method) || has_unknown_body {
             return None;
         }
         let text = source.value(&caching.key);
@@ -187,10 +192,12 @@ impl<'a> Lookup<'a> {
             plan.method.clear();
             plan.method.extend_from_slice(b"GET");
         }
+        // A GET must not find the response to a HEAD, which has no body.
+        let is_apart = is_converted || caching.key.names(&Variable::RequestMethod);
         let rules = Rules {
             method,
             is_authorized: call.request.head.known(Known::Authorization).is_some(),
-            is_refused: says(source, &caching.no_cache) || (is_head && !is_converted),
+            is_refused: says(source, &caching.no_cache) || (is_head && !is_apart),
             key: text.into(),
         };
         Question {

@@ -14,7 +14,7 @@ use sekisho_upstream::request::{Rules, UpstreamRequest};
 use tokio::task::JoinHandle;
 
 use super::body::Body;
-use super::cache::{self, Cache, CachedTask};
+use super::cache::{self, Cache, CachedTask, Purge};
 use super::group::Group;
 use super::pool::Pools;
 use super::sticky::Binding;
@@ -120,7 +120,7 @@ impl Sender {
         let cache = self.cache.clone()?;
         let (key, now) = (key.to_vec(), self.context.now());
         let runtime = tokio::runtime::Handle::try_current().ok()?;
-        Some(runtime.spawn_blocking(move || cache.purge(Some(&key), now)))
+        Some(runtime.spawn_blocking(move || cache.purge(Purge::Key(&key), now)))
     }
 
     /// Begins to ask.

@@ -16,7 +16,7 @@ use sekisho_endpoint::{
 };
 use sekisho_handler::memory::HeapWatch;
 use sekisho_handler::status::StatusQuery;
-use sekisho_handler::upstream::Snapshot;
+use sekisho_handler::upstream::{Purge, Snapshot};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_native::frame::Kind;
@@ -215,8 +215,8 @@ impl Host {
         };
         let count = caches.len() as u64;
         let purge = move || {
-            let key = Some(wanted.key.as_slice()).filter(|key| !key.is_empty());
-            caches.iter().filter_map(|cache| cache.purge(key, now).ok()).sum()
+            let what = Purge::parse(&wanted.key);
+            caches.iter().filter_map(|cache| cache.purge(what, now).ok()).sum()
         };
         // Files are looked into: beside the loop.
         let entries = tokio::task::spawn_blocking(purge).await.unwrap_or(0);

@@ -14,7 +14,7 @@ use super::session::Server;
 pub(super) enum Command {
     /// Delete entries, and say how many there were
     Purge {
-        /// What `proxy_cache_key` came to, with all variants of it; every entry where it is not said
+        /// What `proxy_cache_key` came to, with all variants of it; with `*` at its end every key that begins so
         // `--key` is the key of a certificate, for every command.
         #[arg(id = "entry_key", value_name = "KEY")]
         key: Option<String>,

@@ -369,6 +369,46 @@ fn of_several_with_a_lock_one_is_passed_on() {
     assert_eq!(status(&second.read_response()), "MISS");
 }
 
+/// `proxy_cache_convert_head off`: the response to a HEAD is stored with the length that it says.
+#[test]
+fn a_head_that_is_not_converted_has_its_own_entry() {
+    let backend = Backend::start(|connection| {
+        while let Some(head) = connection.request() {
+            let fields = "Cache-Control: max-age=600\r\nContent-Length: 5";
+            let body = if head.starts_with("HEAD") { "" } else { "hello" };
+            connection.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{body}"));
+        }
+    });
+    let to = backend.address();
+    let key = "proxy_cache_convert_head off; proxy_cache_key $request_method$uri;";
+    let server = cached("", &format!("location / {{ proxy_pass http://{to}; {key} }}"));
+    let mut client = server.connect();
+    for expected in ["MISS", "HIT", "HIT"] {
+        client.send("HEAD /a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let head = client.read_head_response();
+        assert_eq!((status(&head), head.field("content-length")), (expected, Some("5")));
+    }
+    let get = client.get("/a");
+    assert_eq!((status(&get), get.text()), ("MISS", "hello".into()));
+}
+
+/// The key does not know the body of a GET.
+#[test]
+fn a_get_with_a_body_is_not_cached() {
+    let backend = counting("Cache-Control: max-age=600\r\n");
+    let to = backend.address();
+    let server = cached("", &format!("location / {{ proxy_pass http://{to}; }}"));
+    let mut client = server.connect();
+    let with_body = |client: &mut Client| client.request_with_body("GET", "/a", "", b"query");
+    for number in 1..3 {
+        let response = with_body(&mut client);
+        assert_eq!((status(&response), response.text()), ("", format!("answer {number}")));
+    }
+    assert_eq!(until(&mut client, "/a", "HIT").text(), "answer 3");
+    assert_eq!(with_body(&mut client).text(), "answer 4");
+    assert_eq!(client.get("/a").text(), "answer 3");
+}
+
 #[test]
 fn variants_are_kept_apart() {
     let backend = Backend::start(|connection| {

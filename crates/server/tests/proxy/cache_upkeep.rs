@@ -70,6 +70,12 @@ fn entries_are_purged_by_their_key_with_all_variants() {
     let done = purge(&server, &["--all"]);
     assert_eq!((done.code(), &*done.stdout), (0, "3 entries deleted\n"), "{}", done.stderr);
     assert_eq!(get(&server, "/b", "").0, "MISS");
+    for target in ["/x/1", "/x/2", "/y"] {
+        kept(&server, target, "");
+    }
+    let done = purge(&server, &["/x/*"]);
+    assert_eq!((done.code(), &*done.stdout), (0, "2 entries deleted\n"), "{}", done.stderr);
+    assert_eq!(["/x/1", "/x/2", "/y"].map(|it| get(&server, it, "").0), ["MISS", "MISS", "HIT"]);
     assert_eq!(purge(&server, &[]).code(), 2, "all of it must be asked for");
     assert_eq!(purge(&server, &["/a", "--zone", "none"]).code(), 1);
     assert!(server.log("error.log").contains("cache entries purged by"));
@@ -93,4 +99,51 @@ fn workers_share_one_cache() {
     for _ in 0..40 {
         assert_eq!(get(&server, "/shared", ""), ("HIT".to_owned(), first.clone()));
     }
+}
+
+/// A purge of one key reads the file of this key, however many there are.
+#[test]
+fn a_purge_of_one_key_reads_one_file() {
+    const BYTES: usize = 30_000;
+    let backend = Backend::start(|connection| {
+        while connection.request().is_some() {
+            connection.answer("200 OK", "Cache-Control: max-age=600\r\n", vec![b'x'; BYTES]);
+        }
+    });
+    let server = cached(&backend, "", 1);
+    for number in 0..100 {
+        kept(&server, &format!("/{number}"), "");
+    }
+    let read = || -> usize {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", server.id())).expect("it runs");
+        let line = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+        line.expect("a count").parse().expect("a number")
+    };
+    // The first one indexes the folder.
+    assert_eq!(&*purge(&server, &["/1"]).stdout, "1 entries deleted\n");
+    let before = read();
+    assert_eq!(&*purge(&server, &["/2"]).stdout, "1 entries deleted\n");
+    assert!(read() - before < 20 * BYTES, "{} bytes", read() - before);
+}
+
+/// What a killed process was writing is deleted at the next start; what another process writes is not.
+#[test]
+fn leftovers_of_a_killed_process_are_deleted() {
+    let backend = counting();
+    let mut server = cached(&backend, "", 1);
+    kept(&server, "/a", "");
+    server.quit();
+    server.wait_exit(LONG);
+    let (dead, live) = (server.tree().path("cache/a/bc"), server.tree().path("cache/d/ef"));
+    let write = |folder: &std::path::Path| {
+        std::fs::create_dir_all(folder).expect("a folder");
+        let path = folder.join(".new-4711-0");
+        (std::fs::File::create(&path).expect("a file"), path)
+    };
+    let ((_, dead), (file, live)) = (write(&dead), write(&live));
+    file.lock().expect("nobody else has it");
+    server.start_again(BINARY);
+    eventually("it is deleted", LONG, || !dead.exists());
+    assert_eq!(get(&server, "/a", "").0, "HIT");
+    assert!(live.exists());
 }

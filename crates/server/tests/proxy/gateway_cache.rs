@@ -103,6 +103,7 @@ fn start(family: &str, backend: &Backend) -> Server {
            {family}_param REQUEST_METHOD $request_method; {family}_param QUERY_STRING $query_string;
            add_header X-Cache $upstream_cache_status always;
            location / {{ {family}_pass {to}; }}
+           location /method/ {{ {family}_pass {to}; {family}_cache_key $request_method$uri; }}
            location /twice/ {{ {family}_pass {to}; {family}_cache_min_uses 2; }}
            location /off/ {{ {family}_pass {to}; {family}_cache off; }} }}"
     );
@@ -115,6 +116,33 @@ fn said(response: &Response) -> (String, String) {
 
 fn is(response: &Response, cache: &str, text: &str) {
     assert_eq!(said(response), (cache.to_owned(), text.to_owned()));
+}
+
+/// A HEAD is cached where the key tells it from a GET.
+#[test]
+fn a_head_is_cached_by_its_own_key() {
+    for (family, read, write) in FAMILIES {
+        let (backend, _, count) = application(read, write);
+        let server = start(family, &backend);
+        let mut client = server.connect();
+        let mut head = |path: &str| {
+            client.send(format!("HEAD {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let response = client.read_head_response();
+            (response.status, said(&response).0)
+        };
+        let mut own = server.connect();
+        for expected in ["MISS", "HIT"] {
+            assert_eq!(head("/method/"), (200, expected.to_owned()), "{family}");
+        }
+        is(&own.get("/method/"), "MISS", "answer 2");
+        is(&own.get("/method/"), "HIT", "answer 2");
+        assert_eq!(head("/method/"), (200, "HIT".to_owned()), "{family}");
+        assert_eq!(count.load(Ordering::SeqCst), 2);
+        // Without the method in it the entry of a GET is for both.
+        assert_eq!([head("/a").1, head("/a").1], ["MISS", "MISS"]);
+        own.get("/a");
+        assert_eq!(head("/a").1, "HIT");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::freshness::Lifetime;
 /// The name and version of the format.
 const MAGIC: [u8; 8] = *b"SKCACHE1";
 /// Magic, length and checksum.
-const PREFIX_BYTES: usize = 16;
+pub const PREFIX_BYTES: usize = 16;
 /// A head is never longer.
 pub const HEAD_BYTES_MAX: usize = 256 * 1024;
 
@@ -89,8 +89,12 @@ pub fn head_bytes(prefix: &[u8]) -> Result<usize, Damaged> {
     }
 }
 
-/// Reads the head of an entry from the beginning of a file of this length.
-pub fn decode(bytes: &[u8], file_bytes: u64, key: &[u8]) -> Result<Entry, Damaged> {
+/// Reads the key of an entry from its head.
+pub fn key(bytes: &[u8]) -> Result<Vec<u8>, Damaged> {
+    head(bytes).map(|(_, entry)| entry.key)
+}
+
+fn head(bytes: &[u8]) -> Result<(usize, Entry), Damaged> {
     let len = head_bytes(bytes)?;
     let head = bytes.get(..len).ok_or(Damaged::Short)?;
     let (_, rest) = head.split_at_checked(12).ok_or(Damaged::Short)?;
@@ -98,7 +102,12 @@ pub fn decode(bytes: &[u8], file_bytes: u64, key: &[u8]) -> Result<Entry, Damage
     if crc32fast::hash(content) != u32::from_le_bytes(*checksum) {
         return Err(Damaged::Checksum);
     }
-    let entry = Reader(content).entry().ok_or(Damaged::Malformed)?;
+    Ok((len, Reader(content).entry().ok_or(Damaged::Malformed)?))
+}
+
+/// Reads the head of an entry from the beginning of a file of this length.
+pub fn decode(bytes: &[u8], file_bytes: u64, key: &[u8]) -> Result<Entry, Damaged> {
+    let (len, entry) = head(bytes)?;
     if (len as u64).checked_add(entry.body_bytes) != Some(file_bytes) {
         return Err(Damaged::Length);
     }

@@ -185,6 +185,14 @@ impl Index {
         with_entry.map(|(key, _)| key).collect()
     }
 
+    /// Entries of a key and of its variants. Another key may be among them, by chance.
+    pub fn entries_of(&self, key: Key) -> Vec<Key> {
+        let (first, last) = key.variants();
+        let state = self.lock();
+        let with_entry = state.nodes.range(first..=last).filter(|(_, it)| it.entry_bytes.is_some());
+        with_entry.map(|(key, _)| key).collect()
+    }
+
     /// When something will have been inactive for too long (T2).
     pub fn next_deadline(&self) -> Option<Moment> {
         self.lock().nodes.oldest().map(|(_, used)| used + self.settings.inactive)
@@ -310,6 +318,20 @@ mod tests {
         assert_eq!(index.size(), (1, 10));
         assert!(index.remove(key(3)) && !index.remove(key(3)));
         assert_eq!((index.size(), index.next_deadline()), ((0, 0), None));
+    }
+
+    #[test]
+    fn the_entries_of_a_key_are_found_with_its_variants() {
+        let index = index(100, None);
+        let (own, other) = (Key::new(b"own"), Key::new(b"other"));
+        let variant = |key: Key, value: &'static [u8]| key.variant(b"A", |_| Some(value));
+        let mut expected = vec![own, variant(own, b"1"), variant(own, b"2")];
+        for key in expected.iter().copied().chain([other, variant(other, b"1")]) {
+            index.found(key, 1, seconds(1));
+        }
+        index.ask(variant(own, b"3"), seconds(1));
+        expected.sort_unstable();
+        assert_eq!(index.entries_of(own), expected);
     }
 
     #[test]

@@ -4,6 +4,9 @@
 use md5::{Digest, Md5};
 use sekisho_http::{Fields, hex};
 
+/// Bytes of its name that a variant has in common with its key.
+const SHARED_BYTES: usize = 8;
+
 /// The hash of a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key(pub [u8; 16]);
@@ -15,7 +18,8 @@ impl Key {
     }
 
     /// The name of one variant: the key together with the fields of the request that `Vary` names. Names
-    /// count in any case and order, values without the white space around them (RFC 9111 §4.1).
+    /// count in any case and order, values without the white space around them (RFC 9111 §4.1). Variants of one key
+    /// have the first half of their names in common with it.
     #[must_use]
     pub fn variant<'a>(self, vary: &[u8], field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Self {
         let mut names: Vec<Vec<u8>> = vary
@@ -39,7 +43,17 @@ impl Key {
             }
             hasher.update(b"\n");
         }
-        Self(hasher.finalize().into())
+        let mut name: [u8; 16] = hasher.finalize().into();
+        name[..SHARED_BYTES].copy_from_slice(&self.0[..SHARED_BYTES]);
+        Self(name)
+    }
+
+    /// The lowest and the highest name that a variant of this key can have.
+    pub(crate) fn variants(self) -> (Self, Self) {
+        let (mut first, mut last) = (self, self);
+        first.0[SHARED_BYTES..].fill(0);
+        last.0[SHARED_BYTES..].fill(u8::MAX);
+        (first, last)
     }
 
     /// 32 digits.
@@ -128,5 +142,8 @@ mod tests {
         assert_eq!(with("A, B", &[("A", "1")]), with("b,a,A", &[("A", "1")]));
         assert_ne!(with("A, B", &[("A", "1")]), with("A, B", &[("B", "1")]));
         assert_ne!(gzip, key);
+        let (first, last) = key.variants();
+        assert!([gzip, key].iter().all(|name| (first..=last).contains(name)));
+        assert!(!(first..=last).contains(&Key::new(b"l")));
     }
 }

@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, UNIX_EPOCH};
 
+use rustix::fs::{FlockOperation, flock};
 use sekisho_config::{CachePath, Family};
 use sekisho_http::Fields;
-use sekisho_http::upstream::push_end_to_end;
+use sekisho_http::upstream::{ResponseHead, push_end_to_end};
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::entry::{self, BodySum, Damaged, Entry};
 use sekisho_upstream::cache::index::{Fetch, Known};
@@ -35,8 +36,6 @@ const SETTLED: Duration = Duration::from_millis(20);
 const EXPIRED_MAX: usize = 10_000;
 /// The prefix of a file's temporary name.
 pub(super) const TEMPORARY: &str = ".new-";
-/// A file without its name that is older than this was left by a process that has died.
-const LEFTOVER: Duration = Duration::from_hours(1);
 
 /// One cache.
 #[derive(Debug)]
@@ -94,6 +93,8 @@ impl Asked {
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) entry: Entry,
+    /// Its head, as if it had just come.
+    pub(super) head: ResponseHead,
     /// Where the body begins in the file.
     pub(super) head_bytes: u64,
     pub(super) body: Body,
@@ -147,6 +148,28 @@ pub(super) enum Body {
     /// A short one is in memory, its checksum verified.
     Memory(Vec<u8>),
     File(File),
+}
+
+/// Entries that are to be deleted, by the value of `proxy_cache_key`.
+#[derive(Clone, Copy, Debug)]
+pub enum Purge<'a> {
+    /// Those of a key, with all variants.
+    Key(&'a [u8]),
+    /// Those whose key begins so.
+    Prefix(&'a [u8]),
+    /// All of them.
+    All,
+}
+
+impl<'a> Purge<'a> {
+    /// As nginx reads a key: `*` at its end stands for any rest. Nothing is every entry.
+    pub fn parse(key: &'a [u8]) -> Self {
+        match key {
+            [] | [b'*'] => Self::All,
+            [start @ .., b'*'] => Self::Prefix(start),
+            key => Self::Key(key),
+        }
+    }
 }
 
 /// What was found for a request.
@@ -343,25 +366,40 @@ impl Cache {
         &self.config.name
     }
 
-    /// Deletes the entries of a key, with all their variants, or all entries; how many there were.
-    pub fn purge(&self, key: Option<&[u8]>, now: Moment) -> io::Result<u64> {
+    /// Deletes entries; how many there were.
+    pub fn purge(&self, what: Purge<'_>, now: Moment) -> io::Result<u64> {
         if self.is_cold.load(Ordering::Acquire) {
             self.maintain(now)?;
         }
+        let key = match what {
+            Purge::Key(key) => Some(key),
+            Purge::Prefix(_) | Purge::All => None,
+        };
         // First: what gets its name from here on knows of it, and what has its name is found below.
         self.note_purge(key);
+        let slots = match key {
+            Some(key) => self.index.entries_of(Key::new(key)),
+            None => self.index.entries(),
+        };
         let mut purged = 0;
-        for slot in self.index.entries() {
-            // What cannot be read is of no use to anybody.
-            let is_meant = key.is_none_or(|key| {
-                !matches!(read(&self.path_of(slot), key), Ok(Err(Damaged::OtherKey)))
-            });
-            if is_meant {
+        for slot in slots {
+            if self.is_meant(slot, what) {
                 self.remove(slot);
                 purged += 1;
             }
         }
         Ok(purged)
+    }
+
+    /// Whether a purge is about an entry. What cannot be read is of no use to anybody.
+    fn is_meant(&self, slot: Key, what: Purge<'_>) -> bool {
+        match what {
+            Purge::All => true,
+            Purge::Key(key) => key_of(&self.path_of(slot)).is_none_or(|found| found == key),
+            Purge::Prefix(start) => {
+                key_of(&self.path_of(slot)).is_none_or(|found| found.starts_with(start))
+            }
+        }
     }
 
     fn load(&self, folder: &Path, depth: usize, now: Moment) -> io::Result<()> {
@@ -378,8 +416,7 @@ impl Cache {
             let name = item.file_name();
             let Some(name) = name.to_str() else { continue };
             if name.starts_with(TEMPORARY) {
-                let age = meta.modified().ok().and_then(|at| at.elapsed().ok());
-                if age.is_some_and(|age| age > LEFTOVER) {
+                if is_left_over(&item.path()) {
                     let _ = fs::remove_file(item.path());
                 }
             } else if let Some(slot) = parse_name(name)
@@ -464,7 +501,18 @@ fn read(path: &Path, key: &[u8]) -> io::Result<Result<Kept, Damaged>> {
     } else {
         Body::File(file)
     };
-    Ok(Ok(Kept { entry, head_bytes: head_bytes as u64, body, file: stamp }))
+    let head = entry.response_head();
+    Ok(Ok(Kept { entry, head, head_bytes: head_bytes as u64, body, file: stamp }))
+}
+
+/// The key that the head of a file names; `None` where there is no entry in it.
+fn key_of(path: &Path) -> Option<Vec<u8>> {
+    let file = File::open(path).ok()?;
+    let mut head = vec![0; entry::PREFIX_BYTES];
+    file.read_exact_at(&mut head, 0).ok()?;
+    head.resize(entry::head_bytes(&head).ok()?, 0);
+    file.read_exact_at(&mut head, 0).ok()?;
+    entry::key(&head).ok()
 }
 
 fn parse_name(name: &str) -> Option<Key> {
@@ -472,6 +520,16 @@ fn parse_name(name: &str) -> Option<Key> {
         return None;
     }
     u128::from_str_radix(name, 16).ok().map(|number| Key(number.to_be_bytes()))
+}
+
+/// Locks a file that is being written, until it is closed: its process is alive.
+pub(super) fn lock_unnamed(file: &File) -> io::Result<()> {
+    Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?)
+}
+
+/// Whether the process that wrote a file has died.
+fn is_left_over(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| lock_unnamed(&file).is_ok())
 }
 
 /// Makes the folder that a file is to lie in.

@@ -112,8 +112,8 @@ fn cost(kept: &Kept) -> usize {
         Body::Memory(bytes) => bytes.len(),
         Body::File(_) => FILE_BYTES,
     };
-    // The head on the disk is about as long as in memory.
-    ENTRY_BYTES + kept.head_bytes as usize + body
+    // The fields are there twice, and about as long as on the disk.
+    ENTRY_BYTES + 2 * kept.head_bytes as usize + body
 }
 
 #[cfg(test)]
@@ -145,7 +145,8 @@ mod tests {
             body_checksum: 0,
         };
         let file = FileStamp::default();
-        Arc::new(Kept { entry, head_bytes: 100, body: Body::Memory(vec![0; bytes]), file })
+        let (head, body) = (entry.response_head(), Body::Memory(vec![0; bytes]));
+        Arc::new(Kept { entry, head, head_bytes: 100, body, file })
     }
 
     fn slot(number: u8) -> Key {

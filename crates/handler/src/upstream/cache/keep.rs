@@ -158,8 +158,7 @@ impl Keeping {
     ) -> Option<bool> {
         if head.status == Status::NOT_MODIFIED && self.is_revalidating {
             let kept = self.kept.as_deref()?;
-            let before = kept.entry.response_head();
-            let lifetime = revalidated(&self.caching.rules, &before, head, wall_secs);
+            let lifetime = revalidated(&self.caching.rules, &kept.head, head, wall_secs);
             self.give_instead(CacheStatus::Revalidated, lifetime.ok());
             return Some(false);
         }
@@ -200,13 +199,18 @@ impl Keeping {
         if self.slot != self.main {
             self.slot = variant;
         }
+        let mut fields = head.fields.clone();
+        if let Some(length) = head.content_length.filter(|_| !head.has_body) {
+            // Of the body that a GET would get.
+            fields.push_number("Content-Length", length);
+        }
         let entry = Entry {
             key: text.to_vec(),
             vary,
             variant: variant.0,
             lifetime,
             status: head.status,
-            fields: head.fields.clone(),
+            fields,
             body_bytes: 0,
             body_checksum: 0,
         };

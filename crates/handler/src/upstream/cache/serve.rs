@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use sekisho_config::{ErrorPage, Pass};
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 use sekisho_upstream::cache::entry::BodySum;
 use sekisho_upstream::cache::{Key, Lifetime, Selection, select};
 use sekisho_upstream::fields::Accel;
@@ -146,8 +146,7 @@ impl Serving {
             is_head: view.is_head,
         };
         let mut accel = Accel::default();
-        let head = entry.response_head();
-        let status = match reading.read(&head, &mut out.fields, &mut accel) {
+        let status = match reading.read(&self.kept.head, &mut out.fields, &mut accel) {
             Answer::Given(status, _) => view.status.unwrap_or(status),
             Answer::HandOver(target) => return Progress::HandOver(target),
             Answer::Intercepted(status) => return Progress::Fail(status),
@@ -155,6 +154,8 @@ impl Serving {
         out.limit_rate = accel.limit_rate;
         out.charset = accel.charset;
         out.fields.remove("Age");
+        // It belongs to the framing.
+        out.fields.remove("Content-Length");
         out.fields.push_number("Age", u64::from(self.lifetime.age(wall_secs)));
         let bytes = entry.body_bytes;
         if status == Status::OK && !out.fields.has("Accept-Ranges") {
@@ -185,9 +186,17 @@ impl Serving {
         }
         if view.is_head {
             (self.at, self.sum) = (self.end, None);
+            if bytes == 0 {
+                // The response to a HEAD says how long the body is that it does not have.
+                return Progress::Head(status, content_length(&entry.fields));
+            }
         }
         Progress::Head(status, Some(bytes))
     }
+}
+
+fn content_length(fields: &Fields) -> Option<u64> {
+    fields.get("content-length").and_then(|text| str::from_utf8(text).ok()?.parse().ok())
 }
 
 fn read(kept: &Kept, at: u64, count: usize) -> io::Result<Vec<u8>> {

@@ -16,7 +16,7 @@ use sekisho_upstream::cache::entry::{BodySum, Entry};
 use sekisho_upstream::cache::{Key, Lifetime, PurgeSerial};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::folder::{Body, Cache, Fetching, Kept, TEMPORARY, make_folder};
+use super::folder::{Body, Cache, Fetching, Kept, TEMPORARY, lock_unnamed, make_folder};
 
 /// What is written at a time.
 const PIECE_BYTES: usize = 128 * 1024;
@@ -41,7 +41,9 @@ impl Unnamed {
         let path = folder.join(format!("{TEMPORARY}{process}-{serial}"));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        Ok(Self { file, path, is_named: false })
+        let unnamed = Self { file, path, is_named: false };
+        lock_unnamed(&unnamed.file)?;
+        Ok(unnamed)
     }
 
     fn name(mut self, cache: &Cache, slot: Key) -> io::Result<()> {
@@ -54,7 +56,7 @@ impl Unnamed {
 impl Drop for Unnamed {
     fn drop(&mut self) {
         if !self.is_named {
-            // One that stays is found by the next process.
+            // One that stays is deleted by the next process.
             let _ = fs::remove_file(&self.path);
         }
     }
