@@ -36,11 +36,17 @@ impl Unnamed {
     fn create(cache: &Cache, slot: Key) -> io::Result<Self> {
         let place = cache.path_of(slot);
         let folder = place.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        make_folder(folder)?;
         let (process, serial) = (std::process::id(), SERIALS.fetch_add(1, Ordering::Relaxed));
         let path = folder.join(format!("{TEMPORARY}{process}-{serial}"));
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = match options.open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_folder(folder)?;
+                options.open(&path)?
+            }
+            opened => opened?,
+        };
         let unnamed = Self { file, path, is_named: false };
         lock_unnamed(&unnamed.file)?;
         Ok(unnamed)
@@ -166,9 +172,15 @@ impl Writer {
             let (cache, slot, fetching) = (Arc::clone(&self.cache), self.slot, fetching.take());
             let asked_at = self.asked_at;
             self.disk = Some(spawn_blocking(move || {
-                let file = file.map_or_else(|| Unnamed::create(&cache, slot), Ok)?;
-                file.file.write_all_at(&piece, at)?;
-                complete(&cache, (slot, asked_at), file, &entry, now)?;
+                let (file, rest) = match file {
+                    Some(file) => {
+                        file.file.write_all_at(&piece, at)?;
+                        (file, &[][..])
+                    }
+                    // A short body is written with its head.
+                    None => (Unnamed::create(&cache, slot)?, &*piece),
+                };
+                complete(&cache, (slot, asked_at), file, &entry, rest, now)?;
                 drop(fetching);
                 Ok(None)
             }));
@@ -176,20 +188,24 @@ impl Writer {
     }
 }
 
+/// Writes the head, with the body where that has not been written, and gives the file its name.
 fn complete(
     cache: &Cache,
     (slot, asked_at): (Key, PurgeSerial),
     file: Unnamed,
     entry: &Entry,
+    body: &[u8],
     now: Moment,
 ) -> io::Result<()> {
-    let mut head = Vec::new();
-    entry.encode(&mut head).map_err(io::Error::other)?;
-    file.file.write_all_at(&head, 0)?;
+    let mut start = Vec::new();
+    entry.encode(&mut start).map_err(io::Error::other)?;
+    let bytes = start.len() as u64 + entry.body_bytes;
+    start.extend_from_slice(body);
+    file.file.write_all_at(&start, 0)?;
     let mut dropped = Vec::new();
     cache.keep(&entry.key, (slot, asked_at), || {
         file.name(cache, slot)?;
-        dropped = cache.index.found(slot, head.len() as u64 + entry.body_bytes, now);
+        dropped = cache.index.found(slot, bytes, now);
         Ok(())
     })?;
     cache.delete(&dropped);
@@ -210,7 +226,7 @@ pub(super) fn prolong(
         Body::Memory(bytes) => file.file.write_all_at(bytes, kept.head_bytes)?,
         Body::File(from) => copy(from, &file.file, kept.head_bytes, entry.body_bytes)?,
     }
-    complete(cache, (slot, asked_at), file, &entry, now)
+    complete(cache, (slot, asked_at), file, &entry, &[], now)
 }
 
 /// Copies a stretch of a file to the same place of another one.
