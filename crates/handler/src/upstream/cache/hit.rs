@@ -40,7 +40,7 @@ impl Work for Hit {
                 Progress::Fail(Status::SERVICE_UNAVAILABLE)
             });
         }
-        let wall_secs = self.context.wall_secs();
+        let wall_secs = || self.context.wall_secs();
         self.serving.poll(cx, &self.view, None, out, wall_secs).map(|given| match given {
             Ok(progress) => progress,
             Err(error) => {

@@ -79,10 +79,10 @@ impl Serving {
         view: &View,
         own: Option<&Asked>,
         out: &mut Outbox,
-        wall_secs: i64,
+        wall_secs: impl FnOnce() -> i64,
     ) -> Poll<io::Result<Progress>> {
         if !std::mem::replace(&mut self.is_head_given, true) {
-            return Poll::Ready(Ok(self.head(view, own, out, wall_secs)));
+            return Poll::Ready(Ok(self.head(view, own, out, wall_secs())));
         }
         if self.at == self.end {
             return Poll::Ready(Ok(Progress::Done));

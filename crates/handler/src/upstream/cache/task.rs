@@ -313,7 +313,7 @@ impl CachedTask {
     }
 
     fn serving_step(&mut self, cx: &mut Context<'_>, out: &mut Outbox) -> Poll<Progress> {
-        let wall_secs = self.context.wall_secs();
+        let wall_secs = || self.context.wall_secs();
         let State::Serving(serving) = &mut self.state else { return Poll::Pending };
         // A client's conditions and range are judged where its answer is sent: filters may change the body before.
         let own = self.question.signer.is_some().then_some(&*self.question.asked);
