@@ -9,6 +9,7 @@ pub mod fields;
 pub mod file_name;
 pub mod head;
 pub mod hex;
+pub mod huffman;
 pub mod multipart;
 pub mod parameters;
 pub mod policy;

@@ -3,10 +3,11 @@
 
 pub mod decode;
 pub mod encode;
-pub mod huffman;
 pub mod table;
 
 use std::fmt;
+
+use sekisho_http::huffman::BadHuffman;
 
 pub use decode::{Decoder, Field};
 pub use encode::Encoder;
@@ -26,13 +27,19 @@ pub enum Fault {
     TableSize,
 }
 
+impl From<BadHuffman> for Fault {
+    fn from(_: BadHuffman) -> Self {
+        Self::Huffman
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::CutShort => "header block ends within a field",
             Self::Number => "number in a header block is too large",
             Self::Index => "header block refers to an entry that does not exist",
-            Self::Huffman => "string in a header block is encoded wrongly",
+            Self::Huffman => return BadHuffman.fmt(out),
             Self::TableSize => "header block has an invalid change of the table size",
         })
     }

@@ -4,8 +4,9 @@
 //! The bytes FE FF part one block from the next on the same connection.
 
 use sekisho_http::Status;
+use sekisho_http::huffman;
 use sekisho_http2::hpack::table::{ENTRY_COST, STATIC, TABLE_BYTES};
-use sekisho_http2::hpack::{Decoder, Encoder, huffman};
+use sekisho_http2::hpack::{Decoder, Encoder};
 
 type Field = (Vec<u8>, Vec<u8>);
 

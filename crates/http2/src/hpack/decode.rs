@@ -1,8 +1,10 @@
 //! Header blocks into fields (RFC 7541 §6). Every length and index is checked before it is used, and no work
 //! is done that the block is not long enough for.
 
+use sekisho_http::huffman;
+
+use super::Fault;
 use super::table::{STATIC, STATIC_COUNT, TABLE_BYTES, Table};
-use super::{Fault, huffman};
 
 /// A field of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

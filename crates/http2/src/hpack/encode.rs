@@ -1,9 +1,8 @@
 //! Fields into header blocks (RFC 7541 §6). A field that comes again is put into the dynamic table and is one
 //! byte from then on; a field that was seen once is written as it is, which costs a copy and no memory.
 
-use sekisho_http::Status;
+use sekisho_http::{Status, huffman};
 
-use super::huffman;
 use super::table::{STATIC, STATIC_COUNT, TABLE_BYTES, Table};
 
 /// How large our own table may become, whatever the peer allows. Enough for what responses repeat; an idle

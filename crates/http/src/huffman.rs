@@ -1,7 +1,19 @@
-//! The Huffman code of HPACK (RFC 7541 Appendix B). The code is canonical, so that the lengths of its words
+//! The Huffman code of HPACK and QPACK (RFC 7541 Appendix B). The code is canonical, so that the lengths of its words
 //! say everything; the tables are made from them when this is compiled.
 
-use super::Fault;
+use std::fmt;
+
+/// A string that is not well encoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadHuffman;
+
+impl fmt::Display for BadHuffman {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("string in a header block is encoded wrongly")
+    }
+}
+
+impl std::error::Error for BadHuffman {}
 
 /// How long the word of each byte is, in bits; the last one is the end of the string, which never occurs.
 #[rustfmt::skip]
@@ -73,7 +85,7 @@ const fn tables() -> Tables {
 
 /// Decodes a string and puts it behind what `out` holds. The bits behind the last word must be fewer than
 /// eight, and all ones (RFC 7541 §5.2).
-pub fn decode(mut input: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+pub fn decode(mut input: &[u8], out: &mut Vec<u8>) -> Result<(), BadHuffman> {
     // No word is shorter than five bits.
     out.reserve(input.len() * 8 / 5 + 1);
     let mut bits = 0_u64;
@@ -109,7 +121,7 @@ pub fn decode(mut input: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
         }
         let (byte, length) = next(bits)?;
         if length > count {
-            return Err(Fault::Huffman);
+            return Err(BadHuffman);
         }
         out.push(byte);
         bits <<= length;
@@ -119,7 +131,7 @@ pub fn decode(mut input: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
 }
 
 /// The byte whose word the bits begin with, and how long the word is.
-fn next(bits: u64) -> Result<(u8, u32), Fault> {
+fn next(bits: u64) -> Result<(u8, u32), BadHuffman> {
     let (byte, length) = TABLES.quick[(bits >> (64 - QUICK_BITS)) as usize];
     if length > 0 {
         return Ok((byte, u32::from(length)));
@@ -130,14 +142,10 @@ fn next(bits: u64) -> Result<(u8, u32), Fault> {
         let many = u32::from(TABLES.first[length + 1].1 - at);
         if word.wrapping_sub(first) < many {
             let symbol = TABLES.symbols[usize::from(at) + (word - first) as usize];
-            return if symbol == END {
-                Err(Fault::Huffman)
-            } else {
-                Ok((symbol as u8, length as u32))
-            };
+            return if symbol == END { Err(BadHuffman) } else { Ok((symbol as u8, length as u32)) };
         }
     }
-    Err(Fault::Huffman)
+    Err(BadHuffman)
 }
 
 /// How many bytes a string takes when it is encoded.
@@ -171,7 +179,7 @@ pub fn encode(text: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn decoded(input: &[u8]) -> Result<Vec<u8>, Fault> {
+    fn decoded(input: &[u8]) -> Result<Vec<u8>, BadHuffman> {
         let mut out = Vec::new();
         decode(input, &mut out).map(|()| out)
     }
@@ -214,10 +222,10 @@ mod tests {
         // RFC 7541 §5.2
         assert_eq!(decoded(b""), Ok(Vec::new()));
         assert_eq!(decoded(&[0x07]), Ok(b"0".to_vec()));
-        assert_eq!(decoded(&[0x06]), Err(Fault::Huffman));
-        assert_eq!(decoded(&[0xff]), Err(Fault::Huffman));
-        assert_eq!(decoded(&[0x07, 0xff]), Err(Fault::Huffman));
-        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff]), Err(Fault::Huffman));
-        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xfc]), Err(Fault::Huffman));
+        assert_eq!(decoded(&[0x06]), Err(BadHuffman));
+        assert_eq!(decoded(&[0xff]), Err(BadHuffman));
+        assert_eq!(decoded(&[0x07, 0xff]), Err(BadHuffman));
+        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff]), Err(BadHuffman));
+        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xfc]), Err(BadHuffman));
     }
 }
