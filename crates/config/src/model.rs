@@ -20,6 +20,7 @@ mod logs;
 mod lookup;
 mod pem;
 mod privilege;
+mod process;
 mod real_ip;
 mod resolver;
 mod rewrite;
@@ -76,6 +77,7 @@ pub use logs::{
 pub use lookup::{DatabaseEntry, DatabaseField, Geo, Map, MapTable, MapValue, Networks, Split};
 pub use pem::{Pem, PemCache};
 pub use privilege::{Privilege, Sandbox};
+pub use process::{Processes, Workers};
 pub use real_ip::{RealIp, RealIpSource};
 pub use resolver::Resolver;
 pub use rewrite::{
@@ -113,6 +115,8 @@ pub struct Main {
     pub worker_processes: Workers,
     /// `pid`; `None` for `off`.
     pub pid: Option<PathBuf>,
+    /// `daemon` and `master_process`
+    pub processes: Processes,
     /// `user`: user and group name.
     pub user: Option<(String, Option<String>)>,
     /// `error_log` of the main context.
@@ -152,15 +156,6 @@ pub enum StatusForm {
     Live,
     /// A transparent pixel.
     Pixel,
-}
-
-/// How many workers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Workers {
-    /// One for each core.
-    Auto,
-    /// So many.
-    Count(usize),
 }
 
 /// The `http` block.

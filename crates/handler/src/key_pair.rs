@@ -22,7 +22,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The text of a certificate or a key, whose variables are known.
 pub fn read(pem: &Pem) -> Result<Vec<u8>, String> {
     match pem {
-        Pem::File(path) => fs::read(path).map_err(|error| format!("cannot be read: {error}")),
+        Pem::File(path) => {
+            sekisho_openings::read(path).map_err(|error| format!("cannot be read: {error}"))
+        }
         Pem::Text(text) => Ok(text.to_vec()),
         Pem::Computed { .. } => Err("has variables".to_owned()),
     }
@@ -110,7 +112,7 @@ fn decrypted(
     let shown = file.display();
     let key = EncryptedPrivateKeyInfoRef::try_from(document.as_bytes())
         .map_err(|error| format!("is not an encrypted key: {error}"))?;
-    let known = fs::read(file)
+    let known = sekisho_openings::read(file)
         .map_err(|error| format!("is encrypted, and \"{shown}\" cannot be read: {error}"))?;
     for password in lines(&known) {
         if let Ok(plain) = key.decrypt(password) {

@@ -233,9 +233,9 @@ pub fn ask_and_show(
     now: Moment,
     wall_secs: i64,
 ) -> (Answer, Option<Arc<Users>>) {
-    let identity = match rustix::fs::stat(path) {
+    let identity = match sekisho_openings::stat(Path::new(std::ffi::OsStr::from_bytes(path))) {
         Ok(stat) => Identity::of(&stat),
-        Err(errno) => return (trouble(errno.into()), None),
+        Err(error) => return (trouble(error), None),
     };
     if let Some(error) = files.take_failure(path) {
         return (trouble(error), None);

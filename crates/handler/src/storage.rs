@@ -50,7 +50,7 @@ pub fn credentials_of(storage: &Storage) -> Result<Option<Arc<Credentials>>, Str
         }
         CredentialSource::File(path) => {
             let shown = path.display();
-            let text = std::fs::read_to_string(path)
+            let text = sekisho_openings::read_text(path)
                 .map_err(|error| why(format!("{shown} cannot be read: {error}")))?;
             Credentials::parse(service, &text).map_err(|wrong| why(format!("{shown} {wrong}")))?
         }

@@ -6,12 +6,10 @@
 mod buffers;
 mod destination;
 mod error_log;
-mod guard;
 mod sink;
 mod syslog;
 mod wakeup;
 
 pub use buffers::LineBuffers;
 pub use error_log::{ErrorLogger, Stamp};
-pub use guard::{is_own_output, open_guarded};
 pub use sink::{Buffering, Logs, Sink, lines_dropped};

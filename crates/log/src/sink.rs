@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 use sekisho_config::{Level, LogTarget};
+use sekisho_openings::open_guarded;
 
 use crate::destination::Destination;
 use crate::error_log::Stamp;
-use crate::guard::open_guarded;
 use crate::syslog::{Header, Socket};
 use crate::wakeup::{AtOnce, Next, Wakeup};
 
@@ -431,6 +431,9 @@ impl Drop for Outlet {
 
 /// Opens a file; and whether it is a new one.
 fn append_to(path: &Path) -> io::Result<(File, bool)> {
+    if let Some(given) = sekisho_openings::log(path) {
+        return Ok((given?, false));
+    }
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
     match open_guarded(flags | OFlags::EXCL, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

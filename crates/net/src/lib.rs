@@ -44,7 +44,7 @@ pub mod session;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod site;
-mod socket_file;
+
 mod stream_session;
 pub(crate) mod subrequest;
 pub mod tls;

@@ -23,11 +23,11 @@ use crate::connection::Connection;
 use crate::handshake;
 use crate::panic_report::Vital;
 use crate::protocol::ProtocolKind;
-use crate::socket_file;
 use crate::stream_session::StreamSession;
 use crate::tls::Chooser;
 use crate::transport::{Socket as ClientSocket, Stream, TlsStream};
 use crate::worker::{ListenerContext, Worker};
+use sekisho_openings::socket_file;
 
 /// How long accepting rests when descriptors are short and no session ends meanwhile (O5).
 const PAUSE: Duration = Duration::from_millis(100);
@@ -65,6 +65,8 @@ type Narrow = Arc<AtomicBool>;
 #[derive(Debug, Default)]
 pub struct Sockets {
     open: Vec<Opened>,
+    /// Why our parent could not bind an address; where there is a parent, nothing is bound here.
+    unbound: Option<Vec<(ListenAddress, io::Error)>>,
 }
 
 /// An address, and the sockets that are open for it: one, or more with `reuseport`.
@@ -84,6 +86,8 @@ pub enum Holder {
     /// A service manager as well: it keeps the socket open without us, and hands it to the next server
     /// process. No change to it may outlive us.
     Manager,
+    /// Our parent as well (`sekisho-parent`): it binds the socket and removes its file, we listen.
+    Parent,
 }
 
 /// A socket that another process has opened.
@@ -161,20 +165,54 @@ impl Sockets {
         Ok(all)
     }
 
+    /// All sockets of both, and those that our parent has bound since, with the addresses that it could not bind.
+    pub fn with_given(
+        &self,
+        other: &Self,
+        given: Vec<Inherited>,
+        failed: Vec<(ListenAddress, io::Error)>,
+    ) -> io::Result<Self> {
+        let mut all = Self::inherit(given)?;
+        for known in self.open.iter().chain(&other.open) {
+            let mut sockets = Vec::new();
+            for socket in &known.sockets {
+                sockets.push(socket.try_clone()?);
+            }
+            match all.open.iter_mut().find(|opened| opened.address == known.address) {
+                // New sockets beside the old ones.
+                Some(opened) => {
+                    sockets.append(&mut opened.sockets);
+                    opened.sockets = sockets;
+                    opened.is_narrow = Arc::clone(&known.is_narrow);
+                }
+                None => all.open.push(Opened {
+                    is_narrow: Arc::clone(&known.is_narrow),
+                    ..Opened::new(known.address.clone(), sockets, known.holder)
+                }),
+            }
+        }
+        all.unbound = Some(failed);
+        Ok(all)
+    }
+
     /// The sockets for these addresses: kept where they are open already, opened where not. On an error
     /// nothing has changed.
     ///
     /// A socket of `reuseport` is kept also when there are fewer workers than sockets: connections wait
     /// in it, and the kernel gives it more.
     pub fn reopen(&self, listens: &[Listen], workers: usize) -> Result<Self, BindError> {
-        let mut next = Self::default();
+        let mut next = Self { unbound: self.unbound.is_some().then(Vec::new), ..Self::default() };
         for listen in listens {
             let is_covered = |other: &Listen| covers(&other.address, &listen.address).is_some();
             if listens.iter().any(is_covered) {
                 continue;
             }
             let known = self.find(&listen.address);
-            match open_all(known, listen, workers) {
+            let opened = match (&self.unbound, known) {
+                (Some(failed), None) => Err(why_unbound(failed, &listen.address)),
+                _ => open_all(known, listen, workers),
+            };
+            match opened {
                 Ok(opened) => next.open.push(opened),
                 Err(error) => {
                     next.remove_files_but(self);
@@ -235,7 +273,7 @@ impl Sockets {
     pub fn refuse_newcomers_but(&self, next: &Self) {
         for opened in self.open.iter().filter(|opened| next.find(&opened.address).is_none()) {
             match (&opened.address, opened.holder) {
-                (ListenAddress::Tcp(_), Holder::We) => {
+                (ListenAddress::Tcp(_), Holder::We | Holder::Parent) => {
                     for socket in &opened.sockets {
                         // Some kernels want a right for it that we have given up.
                         if socket.attach_filter(&NO_SYN).is_err() {
@@ -249,7 +287,7 @@ impl Sockets {
                     let _ = std::fs::remove_file(path);
                 }
                 // Nobody waits in a socket for datagrams.
-                (ListenAddress::Udp(_), _) | (_, Holder::Manager) => {}
+                (ListenAddress::Udp(_), _) | (_, Holder::Manager | Holder::Parent) => {}
             }
         }
     }
@@ -348,7 +386,7 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
     let mut sockets = Vec::with_capacity(kept.len());
     let holder = known.map_or(Holder::We, |opened| opened.holder);
     for socket in kept {
-        if holder == Holder::We {
+        if holder != Holder::Manager {
             if listen.options.reuseport && !matches!(listen.address, ListenAddress::Unix(_)) {
                 // Others may be bound beside it only if it says so itself.
                 socket.set_reuse_port(true)?;
@@ -357,7 +395,7 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
         }
         sockets.push(socket.try_clone()?);
     }
-    // Only the manager decides how many sockets there are.
+    // Only the process that binds them decides how many sockets there are.
     let wanted = if listen.options.reuseport && holder == Holder::We { workers } else { 1 };
     while sockets.len() < wanted {
         match bind(&listen.address, &listen.options) {
@@ -372,6 +410,17 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
         Some(known) => Opened { is_narrow: Arc::clone(&known.is_narrow), ..opened },
         None => opened,
     })
+}
+
+/// Why our parent has not bound an address.
+fn why_unbound(failed: &[(ListenAddress, io::Error)], address: &ListenAddress) -> io::Error {
+    match failed.iter().find(|(of, _)| of == address) {
+        Some((_, error)) => match error.raw_os_error() {
+            Some(number) => io::Error::from_raw_os_error(number),
+            None => io::Error::other(error.to_string()),
+        },
+        None => io::Error::other("the parent has not bound it"),
+    }
 }
 
 /// Whether a socket on the wildcard `all` also gets the connections to `one`; then which address that
@@ -391,18 +440,11 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             let socket = Socket::new(Domain::for_address(*at), Type::STREAM, Some(Protocol::TCP))?;
             socket.set_reuse_address(true)?;
             set_for_connections(&socket)?;
-            if at.ip().is_loopback() {
-                // Without it, all that is lost is the speed.
-                let _ = socket.set_tcp_congestion(sekisho_transport::LOCAL_CONGESTION);
-            }
             if options.reuseport {
                 socket.set_reuse_port(true)?;
             }
             if at.is_ipv6() {
                 socket.set_only_v6(options.ipv6only.unwrap_or(true))?;
-            }
-            if options.so_keepalive == Some(true) {
-                socket.set_tcp_keepalive(&TcpKeepalive::new())?;
             }
             socket.bind(&SockAddr::from(*at))?;
             socket
@@ -444,7 +486,14 @@ fn set_for_connections(socket: &Socket) -> io::Result<()> {
 
 /// What may be set at any time.
 fn tune(socket: &Socket, address: &ListenAddress, options: &ListenOptions) -> io::Result<()> {
-    if let ListenAddress::Tcp(_) = address {
+    if let ListenAddress::Tcp(at) = address {
+        if at.ip().is_loopback() {
+            // Without it, all that is lost is the speed.
+            let _ = socket.set_tcp_congestion(sekisho_transport::LOCAL_CONGESTION);
+        }
+        if options.so_keepalive == Some(true) {
+            socket.set_tcp_keepalive(&TcpKeepalive::new())?;
+        }
         let is_deferred = options.deferred.unwrap_or(true);
         sekisho_sys::defer_accept(socket, if is_deferred { DEFER_SECS } else { 0 })?;
         if let Some(queue) = options.fastopen {

@@ -422,7 +422,8 @@ impl std::error::Error for OpenError {}
 /// The databases that a configuration names (`geoip2`), read into memory.
 pub fn databases(config: &Config) -> Result<Vec<Arc<AddressDatabase>>, OpenError> {
     let read = |path: &PathBuf| {
-        let bytes = std::fs::read(path).map_err(|error| format!("cannot be read: {error}"));
+        let bytes =
+            sekisho_openings::read(path).map_err(|error| format!("cannot be read: {error}"));
         let made = bytes.and_then(|bytes| AddressDatabase::new(bytes).map_err(str::to_owned));
         made.map(Arc::new).map_err(|why| OpenError::Database(path.clone(), why))
     };

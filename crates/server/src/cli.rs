@@ -202,6 +202,24 @@ pub(crate) enum SignalName {
     Reopen,
 }
 
+/// Whether the program was called as `nginx`, by a link or a copy of that name: it then has nginx's paths, version text
+/// and default of `daemon`.
+pub(crate) fn is_nginx() -> bool {
+    program_name() == "nginx"
+}
+
+/// What the program was called as: `sekisho` or `nginx`.
+pub(crate) fn program_name() -> &'static str {
+    let name = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&name).file_name().and_then(|name| name.to_str());
+    // A worker process is called "nginx: worker process".
+    if name.is_some_and(|name| name == "nginx" || name.starts_with("nginx: ")) {
+        "nginx"
+    } else {
+        "sekisho"
+    }
+}
+
 /// Reads the command line; `--help` and mistakes end the program here, with clap's text.
 pub(crate) fn parse() -> Result<Cli, Problem> {
     match Cli::try_parse() {

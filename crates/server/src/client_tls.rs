@@ -34,9 +34,9 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
         return Ok(roots);
     };
     let shown = file.display();
-    let all = CertificateDer::pem_file_iter(file)
+    let text = sekisho_openings::read(file)
         .map_err(|error| format!("\"{shown}\" cannot be read: {error}"))?;
-    for one in all {
+    for one in CertificateDer::pem_slice_iter(&text) {
         let one = one.map_err(|error| format!("\"{shown}\" is not PEM: {error}"))?;
         roots.add(one).map_err(|error| format!("\"{shown}\" cannot be used: {error}"))?;
     }

@@ -15,7 +15,9 @@ pub(crate) struct Disk;
 
 impl Source for Disk {
     fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
-        std::fs::read(path).map_err(|error| match error.kind() {
+        // What a parent has read is what it opened files for.
+        let given = sekisho_openings::config_text(path);
+        given.unwrap_or_else(|| std::fs::read(path)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => "no such file".to_owned(),
             io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
             io::ErrorKind::IsADirectory => "is a directory".to_owned(),
@@ -24,6 +26,9 @@ impl Source for Disk {
     }
 
     fn list(&self, path: &Path) -> Vec<OsString> {
+        if let Some(names) = sekisho_openings::config_names(path) {
+            return names.into_iter().collect();
+        }
         // The empty path means the current directory.
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };

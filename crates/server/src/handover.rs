@@ -18,8 +18,10 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+#[cfg(test)]
 use sekisho_config::ListenAddress;
 use sekisho_net::listen::{Holder, Inherited};
+use sekisho_parent::{address_text, parse_address};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 
@@ -204,21 +206,11 @@ fn write_offer(offer: &Offer) -> Option<Vec<(Vec<u8>, BorrowedFd<'_>)>> {
     let mut lines = Vec::new();
     for Inherited { address, socket, holder } in &offer.sockets {
         let holder = match holder {
-            Holder::We => "we",
+            Holder::We | Holder::Parent => "we",
             Holder::Manager => "manager",
         };
         let mut line = format!("listen {holder} ").into_bytes();
-        match address {
-            ListenAddress::Tcp(address) => line.extend_from_slice(address.to_string().as_bytes()),
-            ListenAddress::Udp(address) => {
-                line.extend_from_slice(format!("udp:{address}").as_bytes());
-            }
-            // As it is: it need not be UTF-8.
-            ListenAddress::Unix(path) => {
-                line.extend_from_slice(b"unix:");
-                line.extend_from_slice(path.as_os_str().as_bytes());
-            }
-        }
+        line.extend_from_slice(&address_text(address));
         lines.push((line, socket.as_fd()));
     }
     if let Some((path, file)) = &offer.pid_file {
@@ -323,17 +315,6 @@ fn try_read_offer(text: &[u8], mut descriptors: VecDeque<OwnedFd>) -> Option<Off
 fn split_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = text.iter().position(|byte| *byte == b' ')?;
     Some((&text[..end], &text[end + 1..]))
-}
-
-fn parse_address(text: &[u8]) -> Option<ListenAddress> {
-    let address = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
-    if let Some(rest) = text.strip_prefix(b"unix:") {
-        return Some(ListenAddress::Unix(path(rest)));
-    }
-    match text.strip_prefix(b"udp:") {
-        Some(rest) => address(rest).map(ListenAddress::Udp),
-        None => address(text).map(ListenAddress::Tcp),
-    }
 }
 
 fn path(bytes: &[u8]) -> PathBuf {

@@ -26,13 +26,17 @@ mod cli;
 mod client_tls;
 mod control_plane;
 mod ctl;
+mod daemon;
 mod disk;
 mod handover;
 mod https;
+mod inherit;
 mod local_socket;
 mod manual;
 mod migrate;
 mod opening;
+mod parent_link;
+mod parenting;
 mod path_access;
 mod pid_file;
 mod privilege;
@@ -78,8 +82,9 @@ pub fn run(services: impl Fn() -> Services + Send + Sync + 'static) -> ExitCode 
         Ok(code) => code,
         Err(problem) => {
             // If stderr cannot be written, that cannot be reported either.
-            let _ = writeln!(std::io::stderr(), "sekisho: {problem}");
+            let _ = writeln!(std::io::stderr(), "{}: {problem}", cli::program_name());
             upgrade::tell_failure(&problem);
+            parent_link::tell_failure(&problem);
             ExitCode::FAILURE
         }
     }

@@ -12,11 +12,13 @@ use sekisho_config::{Config, Level, Listen};
 use sekisho_log::Logs;
 use sekisho_net::listen::{BindError, Inherited};
 use sekisho_net::{Groups, Site, Sockets, Zones};
+use sekisho_parent::pid_file::PidFile;
 
 use crate::control_plane::{self, Rules};
 use crate::handover::Handover;
+use crate::inherit::Shared;
 use crate::local_socket::{LocalSockets, Purpose};
-use crate::pid_file::PidFile;
+use crate::pid_file::is_running_server;
 use crate::run::{machine, rules, worker_count};
 use crate::{Problem, body_folders, certificates, local_socket, privilege, service_manager, user};
 
@@ -96,7 +98,8 @@ pub(crate) async fn open_sockets(
 pub(crate) struct Opened {
     pub(crate) site: Site,
     pub(crate) pid_file: Option<PidFile>,
-    pub(crate) handover: io::Result<Handover>,
+    /// None where a parent hands over.
+    pub(crate) handover: Option<io::Result<Handover>>,
     pub(crate) control_socket: io::Result<LocalSockets>,
     pub(crate) rules: Rules,
     /// What the log shall be told.
@@ -108,14 +111,19 @@ pub(crate) fn open_rest(
     config: &Arc<Config>,
     logs: &Arc<Logs>,
     (zones, groups): (&Zones, &Groups),
-    shared_pid_file: Option<(PathBuf, File)>,
+    shared: Shared,
 ) -> Result<Opened, Problem> {
     let rules = rules(config, None)?;
     let site =
         Site::new(Arc::clone(config), logs, zones, groups, machine()).map_err(Problem::new)?;
-    let pid_file = write_pid_file(config, shared_pid_file)?;
-    let handover = local_socket::open(Purpose::Handover).and_then(Handover::listen);
-    let control_socket = local_socket::open(Purpose::Control);
+    let (pid_file, handover, control_socket) = match shared {
+        Shared::OfParent(control) => (None, None, Ok(control)),
+        Shared::OfPredecessor(pid_file) => {
+            let pid_file = write_pid_file(config, pid_file)?;
+            let handover = local_socket::open(Purpose::Handover).and_then(Handover::listen);
+            (pid_file, Some(handover), local_socket::open(Purpose::Control))
+        }
+    };
     if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
         logs.give_new_files_to(identity.uid, identity.gid);
     }
@@ -146,11 +154,11 @@ fn write_pid_file(
 ) -> Result<Option<PidFile>, Problem> {
     let Some(path) = config.main.pid.as_deref() else { return Ok(None) };
     if let Some((_, file)) = shared.filter(|(other, _)| other == path)
-        && let Ok(taken) = PidFile::take_over(path, file)
+        && let Ok(taken) = PidFile::take_over(path, file, is_running_server)
     {
         // It could not be put aside: the lock that is on it is ours by this descriptor alone, and our present
         // user might not be able to open it.
         return Ok(Some(taken));
     }
-    PidFile::write(path).map(Some)
+    PidFile::write(path, is_running_server).map(Some).map_err(Problem)
 }

@@ -15,6 +15,7 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use sekisho_config::{AccessTarget, Cgi, CgiStderr, Config, LogTarget, Outcome, Programs, Report};
 
+use crate::parent_link;
 use crate::sandbox::paths;
 use crate::user::{self, Identity};
 
@@ -100,6 +101,12 @@ pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
     reports.extend(missing_folders(&wanted, outcome));
     // A user that cannot be found is an error elsewhere.
     let Ok(identity) = user::identity(config) else { return reports };
+    let is_other = identity.as_ref().is_some_and(|identity| identity.uid != 0);
+    let has_parent = is_other && config.main.processes.parent != Some(false);
+    if has_parent || parent_link::link().is_some() {
+        // The parent opens the rest.
+        wanted.retain(|(need, _)| matches!(need, Need::Serve | Need::Change | Need::Run));
+    }
     let (who, found) = match identity {
         Some(identity) if identity.uid == 0 => return reports,
         Some(identity) => {
@@ -140,7 +147,7 @@ fn logs(config: &Config) -> Vec<&Path> {
         LogTarget::File(path) => Some(path.as_path()),
         LogTarget::Stderr | LogTarget::Syslog(_) => None,
     });
-    files.filter(|path| !sekisho_log::is_own_output(path)).collect()
+    files.filter(|path| !sekisho_openings::is_own_output(path)).collect()
 }
 
 /// The logs whose folders do not exist, with what is wrong: the server could not start.

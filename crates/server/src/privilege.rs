@@ -64,6 +64,27 @@ pub(crate) fn give_up(config: &Config) -> Result<Vec<(Level, String)>, Problem> 
     Ok(notes)
 }
 
+/// Becomes the user of a worker process, with no capability at all: its parent opens what needs one.
+pub(crate) fn become_worker(user: &sekisho_parent::WorkerUser) -> Result<(), Problem> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        Problem::new(format_args!("cannot give up privileges: {what}: {error}"))
+    };
+    let none = CapabilitySet::empty();
+    let have = rustix::thread::capabilities(None).map_err(|error| failed("asking", &error))?;
+    if user.is_bound && have.effective.contains(CapabilitySet::SETPCAP) {
+        bound(none).map_err(|error| failed("the bounding set", &error))?;
+    }
+    let name = format!("uid {}", user.uid);
+    let (uid, gid, groups) = (user.uid, user.gid, user.groups.clone());
+    let identity = Identity { name, uid, gid, groups };
+    become_somebody(&identity)?;
+    limit_thread(none, false).map_err(|error| failed("capabilities", &error))?;
+    if user.is_bound {
+        rustix::thread::set_no_new_privs(true).map_err(|error| failed("new ones", &error))?;
+    }
+    verify(Some(&identity), none)
+}
+
 /// What a worker has: of what a server that is not root keeps, nothing.
 pub(crate) fn give_up_rest_in_thread() -> rustix::io::Result<()> {
     if user::is_root() { Ok(()) } else { limit_thread(CapabilitySet::empty(), false) }

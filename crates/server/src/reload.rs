@@ -8,12 +8,13 @@ use sekisho_config::{Config, Level, Listen, ListenAddress};
 use sekisho_lifecycle::Moment;
 use sekisho_net::listen::BindError;
 use sekisho_net::{Site, Sockets};
+use sekisho_parent::pid_file::PidFile;
 
-use crate::pid_file::PidFile;
+use crate::pid_file::is_running_server;
 use crate::run::{Server, heap_bytes, machine, rules, worker_count};
 use crate::sandbox::Fit;
 use crate::service_manager::{self, State};
-use crate::{Problem, body_folders, control_plane, privilege, sandbox, setup, user};
+use crate::{Problem, body_folders, control_plane, parent_link, privilege, sandbox, setup, user};
 
 /// A socket that an earlier reload has closed may be open a moment longer, for the connections in its accept
 /// queue: a second and a half if they are silent, and then the workers must have their turn.
@@ -21,7 +22,7 @@ const CLOSING_LIMIT: Duration = Duration::from_secs(4);
 const CLOSING_PAUSE: Duration = Duration::from_millis(20);
 
 /// How a reload went.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ReloadResult {
     /// Whether the new configuration is in use.
     pub(crate) is_good: bool,
@@ -36,6 +37,10 @@ impl Server {
             let text = "not reloaded: the server is shutting down\n";
             self.log(Level::Error, text.trim_end());
             return ReloadResult { is_good: false, text: text.to_owned() };
+        }
+        if parent_link::link().is_some() {
+            // The parent reports it to the service manager.
+            return self.try_reload().await;
         }
         service_manager::tell(State::Reloading, "reading the configuration");
         let result = self.try_reload().await;
@@ -101,18 +106,25 @@ impl Server {
         let rules = rules(&config, Some(&self.rules.0))?;
         site.access = rules.access.clone();
         site.native = rules.for_workers(Some(&self.rules));
-        let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;
-        let endpoint_sockets = self
-            .endpoint_sockets
+        let given = self.given_sockets.take();
+        let known =
+            given.map(|(new, failed)| self.sockets.with_given(&self.endpoint_sockets, new, failed));
+        let known = known.transpose().map_err(Problem::new)?;
+        let before = known.as_ref().unwrap_or(&self.sockets);
+        let sockets = self.reopen_sockets(before, &config, count).await.map_err(Problem::new)?;
+        let before = known.as_ref().unwrap_or(&self.endpoint_sockets);
+        let endpoint_sockets = before
             .reopen(&control_plane::listens(&config.main.endpoint), count)
             .map_err(|error| {
                 sockets.remove_files_but(&self.sockets);
                 Problem::new(error)
             })?;
-        let pid = config.main.pid.as_deref();
+        let pid = config.main.pid.as_deref().filter(|_| parent_link::link().is_none());
         let is_same_pid_file = self.pid_file.as_ref().map(PidFile::path) == pid;
         let wanted_pid_file = pid.filter(|_| !is_same_pid_file);
-        let pid_file = wanted_pid_file.map(PidFile::write).transpose();
+        let pid_file =
+            wanted_pid_file.map(|path| PidFile::write(path, is_running_server).map_err(Problem));
+        let pid_file = pid_file.transpose();
         let now = self.clock.now();
         let prepared = pid_file.and_then(|file| {
             let choice = sandbox::choose(&config, self.domain.as_ref(), Fit::Exactly)?;
@@ -160,10 +172,15 @@ impl Server {
         Ok(warnings)
     }
 
-    async fn reopen_sockets(&self, config: &Config, count: usize) -> Result<Sockets, BindError> {
+    async fn reopen_sockets(
+        &self,
+        before: &Sockets,
+        config: &Config,
+        count: usize,
+    ) -> Result<Sockets, BindError> {
         let listens: Vec<Listen> = config.listens().cloned().collect();
         loop {
-            match self.sockets.reopen(&listens, count) {
+            match before.reopen(&listens, count) {
                 Err(failed) if failed.is_in_use() && self.has_just_closed(&failed.address) => {}
                 done => return done,
             }

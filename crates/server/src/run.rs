@@ -10,8 +10,11 @@ use sekisho_config::{Config, Level, Listen, ListenAddress, Workers as WorkerCoun
 use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
+use sekisho_net::listen::Inherited;
 use sekisho_net::native::NativeRules;
 use sekisho_net::{Clock, Groups, Site, Sockets, WorkerCommand, Zones};
+use sekisho_parent::pid_file::PidFile;
+use sekisho_parent::{Delivery, Order as ParentOrder, Say};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -20,16 +23,17 @@ use crate::certificates::Certificates;
 use crate::cluster::{Cluster, Membership};
 use crate::control_plane::{self, ControlPlane, Identities, Rules};
 use crate::handover::{self, Call, DRAINED, Handover, HandoverRequest};
+use crate::inherit::Inherit;
 use crate::opening::{self, Opened};
-use crate::pid_file::PidFile;
+use crate::parent_link::{self, Orders};
 use crate::sandbox::{Choice, Domain, Fit};
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
 use crate::stores::Stores;
-use crate::upgrade::{Inheritance, Program, Upgrade};
+use crate::upgrade::{Program, Upgrade};
 use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
-use crate::{Problem, local_socket, sandbox, user};
+use crate::{Problem, daemon, local_socket, sandbox, user};
 
 /// The signals that control a server. Their handlers are installed before the process number is published: a
 /// signal that comes while the server starts waits, and does not kill it.
@@ -72,6 +76,7 @@ enum ServerEvent {
     ChildChanged,
     Called(Call),
     FromControlPlane(control_plane::ServerRequest),
+    FromParent(ParentOrder, Box<Delivery>),
     WorkerEnded(Ended),
     /// A file could not be had: a place may have changed.
     SandboxRecheck,
@@ -79,6 +84,9 @@ enum ServerEvent {
     ThreadWoke,
     TimePassed,
 }
+
+/// Sockets of the parent, and addresses that it could not bind.
+type GivenSockets = (Vec<Inherited>, Vec<(ListenAddress, std::io::Error)>);
 
 /// A running server.
 #[derive(Debug)]
@@ -127,6 +135,10 @@ pub(crate) struct Server {
     pub(crate) next_sweep: Option<Moment>,
     /// What native sessions may do.
     pub(crate) rules: (Rules, Option<Arc<NativeRules>>),
+    /// What the parent orders, where there is one.
+    pub(crate) orders: Orders,
+    /// Sockets that the parent has bound for a reload, and addresses that it could not bind.
+    pub(crate) given_sockets: Option<GivenSockets>,
     /// A new process serves on our sockets: they, their files and the service manager are its own.
     pub(crate) is_replaced: bool,
 }
@@ -134,24 +146,18 @@ pub(crate) struct Server {
 impl Server {
     /// Opens everything and starts the workers.
     pub(crate) fn start(plan: Plan) -> Result<Self, Problem> {
+        let of_parent = parent_link::start()?;
         sekisho_handler::memory::set_up();
         let program = Program::this();
         let heap_before = heap_bytes();
         let config = plan.read_or_report()?;
         opening::raise_descriptor_limit(config.main.worker_rlimit_nofile)?;
         opening::check_worker_count(&config)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Problem::new(format_args!("cannot start: {error}")))?;
-        let runtime = Rc::new(runtime);
+        let runtime = Rc::new(runtime()?);
         let _within = runtime.enter();
         let signals = Signals::take()?;
-        let inheritance = Inheritance::take()?;
-        let predecessor = inheritance.as_ref().map(Inheritance::from);
-        let is_drained = inheritance.as_ref().is_some_and(Inheritance::is_drained);
-        let offer = inheritance.map(|inheritance| inheritance.offer).unwrap_or_default();
-        let (inherited, complaints) = opening::inherited(offer.sockets, &config)?;
+        let Inherit { predecessor, is_drained, inherited, shared, complaints, mut notes } =
+            Inherit::take(of_parent, &config)?;
         let open = |listens: &[Listen], workers| {
             runtime
                 .block_on(opening::open_sockets(&inherited, listens, workers))
@@ -164,12 +170,13 @@ impl Server {
                 .inspect_err(|_| sockets.remove_files_but(&inherited))?;
         let logs = Logs::new();
         let (zones, groups) = (Zones::default(), Groups::default());
-        let opened = opening::open_rest(&config, &logs, (&zones, &groups), offer.pid_file);
+        let opened = opening::open_rest(&config, &logs, (&zones, &groups), shared);
         let opened = opened.inspect_err(|_| {
             sockets.remove_files_but(&inherited);
             endpoint_sockets.remove_files_but(&inherited);
         })?;
-        let Opened { mut site, pid_file, handover, control_socket, rules, notes } = opened;
+        let Opened { mut site, pid_file, handover, control_socket, rules, notes: more } = opened;
+        notes.extend(more);
         site.memory_bytes = heap_bytes().saturating_sub(heap_before);
         let started = Clock::machine_now();
         let workers = Workers::new(started, user::own_name(&config), is_drained);
@@ -212,13 +219,15 @@ impl Server {
             domain: None,
             next_sweep: None,
             rules,
+            orders: Orders::of_parent()?,
+            given_sockets: None,
             is_replaced: false,
         };
         server.tell_opened(&complaints, &notes, control_socket_error.as_deref());
-        match handover {
-            Ok(handover) => server.handover = Some(handover),
-            Err(error) => server.log(Level::Warn, &format!("no socket for upgrades: {error}")),
-        }
+        server.handover = handover.and_then(|opened| {
+            let tell = |error| server.log(Level::Warn, &format!("no socket for upgrades: {error}"));
+            opened.map_err(tell).ok()
+        });
         match server.serve(worker_count(&config)) {
             Ok(()) => server.start_control_plane(),
             Err(problem) => {
@@ -242,7 +251,14 @@ impl Server {
     /// Serves until a signal ends it; the exit status says whether all ended well (O4).
     pub(crate) fn run(mut self) -> ExitCode {
         let runtime = Rc::clone(&self.runtime);
-        service_manager::tell(State::Ready, self.status());
+        match parent_link::link() {
+            Some(link) => link.say(&Say::Ready(&self.status())),
+            None => service_manager::tell(State::Ready, self.status()),
+        }
+        let config = self.site.config();
+        if config.main.processes.daemon && !daemon::logs_to_stderr(config) {
+            daemon::close_stderr();
+        }
         if let Some((predecessor, sockets)) = self.predecessor.take()
             && let Err(problem) = self.relieve(predecessor, &sockets)
         {
@@ -298,11 +314,17 @@ impl Server {
             let order = match self.next_event().await {
                 ServerEvent::End(manner) => self.end(manner),
                 ServerEvent::Reload => {
-                    self.reload().await;
+                    match parent_link::link() {
+                        Some(link) => self.orders.ask_for_reload(link, None),
+                        None => drop(self.reload().await),
+                    }
                     DrainOrder::Nothing
                 }
                 ServerEvent::Reopen => {
-                    self.reopen_logs();
+                    match parent_link::link() {
+                        Some(link) => link.say(&Say::Reopen),
+                        None => self.reopen_logs(),
+                    }
                     DrainOrder::Nothing
                 }
                 ServerEvent::Upgrade => {
@@ -316,6 +338,7 @@ impl Server {
                 }
                 ServerEvent::Called(call) => self.answer(call),
                 ServerEvent::FromControlPlane(event) => self.serve_control_plane(event).await,
+                ServerEvent::FromParent(order, delivery) => self.obey(order, *delivery).await,
                 ServerEvent::WorkerEnded(ended) => self.worker_ended(&ended),
                 ServerEvent::SandboxRecheck => {
                     self.check_sandbox_paths();
@@ -373,6 +396,9 @@ impl Server {
             _ = self.signals.upgrade.recv() => ServerEvent::Upgrade,
             () = successor_ended => ServerEvent::ChildChanged,
             call = call => ServerEvent::Called(call),
+            (order, delivery) = self.orders.next() => {
+                ServerEvent::FromParent(order, Box::new(delivery))
+            }
             event = self.control_plane.next() => ServerEvent::FromControlPlane(event),
             ended = self.workers.next_end() => ServerEvent::WorkerEnded(ended),
             () = shared.sandbox_recheck.notified() => ServerEvent::SandboxRecheck,
@@ -381,7 +407,7 @@ impl Server {
         }
     }
 
-    fn end(&mut self, manner: Manner) -> DrainOrder {
+    pub(crate) fn end(&mut self, manner: Manner) -> DrainOrder {
         if self.upgrade.is_some() {
             self.abandon_upgrade("the server is shutting down");
         }
@@ -438,7 +464,9 @@ impl Server {
                 };
                 self.log(Level::Notice, message);
                 if !self.is_replaced {
-                    service_manager::tell(State::Stopping, message);
+                    if parent_link::link().is_none() {
+                        service_manager::tell(State::Stopping, message);
+                    }
                     self.pid_file.iter().for_each(PidFile::release);
                 }
                 match manner {
@@ -459,6 +487,10 @@ impl Server {
                 }
                 if !self.is_replaced {
                     self.endpoint_sockets.remove_files_but(&Sockets::default());
+                }
+                if let Some(link) = parent_link::link().filter(|_| !self.is_replaced) {
+                    // It closes its own descriptors of the sockets, and removes the files.
+                    link.say(&Say::Stopping);
                 }
                 self.tell_files_left(&self.sockets, &Sockets::default());
                 self.tell_files_left(&self.endpoint_sockets, &Sockets::default());
@@ -507,6 +539,13 @@ impl Server {
     /// Does what an operator asks for through the control plane.
     async fn serve_control_plane(&mut self, event: control_plane::ServerRequest) -> DrainOrder {
         match event {
+            control_plane::ServerRequest::Reload(answer)
+                if let Some(link) = parent_link::link()
+                    && self.drain.manner().is_none() =>
+            {
+                self.orders.ask_for_reload(link, Some(answer));
+                DrainOrder::Nothing
+            }
             control_plane::ServerRequest::Reload(answer) => {
                 let result = self.reload().await;
                 // The result is in the log, too, so a caller that has gone loses nothing.
@@ -589,7 +628,7 @@ impl Server {
         format!("serving on {addresses} addresses with {workers} workers")
     }
 
-    fn reopen_logs(&self) {
+    pub(crate) fn reopen_logs(&self) {
         let failed = self.logs.reopen();
         for (path, error) in &failed {
             let (path, who) = (path.display(), self.who());
@@ -613,6 +652,13 @@ impl Server {
         let stamp = self.clock.stamp(self.clock.now());
         self.site.log.write(level, stamp, None, format_args!("{message}"));
     }
+}
+
+/// The runtime of the main thread.
+fn runtime() -> Result<Runtime, Problem> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let built = builder.enable_all().build();
+    built.map_err(|error| Problem::new(format_args!("cannot start: {error}")))
 }
 
 /// What the process has from the allocator: the difference shows how much a configuration holds.

@@ -7,7 +7,7 @@ use sekisho_config::parse::Tree;
 use sekisho_config::{AcmeStore, Config, CredentialSource, Memory, Options, Outcome, Source};
 use sekisho_net::site::OpenError;
 
-use crate::cli::Flags;
+use crate::cli::{Flags, is_nginx};
 use crate::cluster::{Membership, MembershipProblem};
 use crate::control_plane::{Identities, IdentityProblem};
 use crate::disk::Disk;
@@ -18,6 +18,9 @@ use crate::{
 
 /// Where the configuration is by default.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
+/// The same when the program is called as `nginx`, by the names of nginx's own options.
+pub(crate) const NGINX_PATHS: [(&str, &str); 2] =
+    [("conf-path", "/etc/nginx/nginx.conf"), ("pid-path", "/run/nginx.pid")];
 /// Below the prefix, as in nginx.
 const PREFIX_CONFIG: &str = "conf/nginx.conf";
 
@@ -41,6 +44,7 @@ impl Plan {
             (Some(file), Some(prefix)) => prefix.join(file),
             (Some(file), None) => here.join(file),
             (None, Some(prefix)) => prefix.join(PREFIX_CONFIG),
+            (None, None) if is_nginx() => PathBuf::from(NGINX_PATHS[0].1),
             (None, None) => PathBuf::from(SYSTEM_CONFIG),
         };
         let prefix = given_prefix
@@ -60,6 +64,10 @@ impl Plan {
         let has_logs = prefix.join("logs").is_dir();
         let (access_log, pid) =
             if has_logs { ("logs/access.log", "logs/sekisho.pid") } else { ("off", "off") };
+        if is_nginx() {
+            options = options.with_default("daemon", &["on"]);
+        }
+        let pid = if is_nginx() { NGINX_PATHS[1].1 } else { pid };
         let options = options.with_default("access_log", &[access_log]).with_default("pid", &[pid]);
         Ok(Self { main_file, options, early_log, builtin: None })
     }
@@ -76,6 +84,11 @@ impl Plan {
     /// The main file.
     pub(crate) fn main_file(&self) -> &Path {
         &self.main_file
+    }
+
+    /// How it is read.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
     }
 
     /// The file of `-e`.

@@ -11,13 +11,31 @@ use rustix::process::Pid;
 use sekisho_config::{ListenAddress, Outcome};
 use sekisho_net::site::PRODUCT;
 
-use crate::cli::{Cli, Command, Flags, SignalName};
+use crate::cli::{Cli, Command, Flags, SignalName, is_nginx, program_name};
 use crate::run::{self, Server};
 use crate::setup::{self, Plan};
 use crate::terminal::{self, complain, tell};
-use crate::{Problem, builtin, ctl, manual, migrate, pid_file, serve, upgrade};
+use crate::{Problem, builtin, ctl, daemon, manual, migrate, parenting, pid_file, serve, upgrade};
 
 const DEFAULT_PORT: u16 = 8080;
+/// The version of nginx that `docs/nginx.md` compares with.
+const NGINX_VERSION: &str = "1.31.5";
+/// Modules of nginx that are built in, by the names of nginx's options.
+const NGINX_MODULES: [&str; 13] = [
+    "http_ssl_module",
+    "http_v2_module",
+    "http_realip_module",
+    "http_addition_module",
+    "http_sub_module",
+    "http_dav_module",
+    "http_gunzip_module",
+    "http_gzip_static_module",
+    "http_auth_request_module",
+    "http_slice_module",
+    "http_stub_status_module",
+    "stream",
+    "stream_ssl_module",
+];
 
 /// Does what the command line asks for.
 pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
@@ -34,7 +52,8 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     if flags.version || flags.build {
         return print_version(flags.build).map(|()| ExitCode::SUCCESS);
     }
-    let is_plain = flags.config.is_none()
+    let is_plain = !is_nginx()
+        && flags.config.is_none()
         && flags.prefix.is_none()
         && flags.globals.is_none()
         && flags.signal.is_none()
@@ -55,16 +74,59 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
         };
         return send(pid_file::server(path)?, name);
     }
-    Ok(Server::start(plan)?.run())
+    serve_configuration(plan)
+}
+
+/// Serves a configuration: in the background, where it says so; as a parent, where there is to be one.
+fn serve_configuration(plan: Plan) -> Result<ExitCode, Problem> {
+    let is_first = upgrade::predecessor().is_none()
+        && !sekisho_parent::is_successor()
+        && !sekisho_parent::is_worker();
+    // One with errors is reported below.
+    let config = is_first.then(|| sekisho_parent::read(plan.main_file(), plan.options())).flatten();
+    let mut when_ready = None;
+    if daemon::is_background() {
+        when_ready = daemon::leave_terminal()?;
+    } else if config.as_ref().is_some_and(|config| config.main.processes.daemon) {
+        return daemon::start();
+    }
+    if let Some(code) = parenting::run(&plan, config.as_ref(), &mut when_ready)? {
+        return Ok(code);
+    }
+    let server = Server::start(plan)?;
+    if let Some(when_ready) = when_ready {
+        when_ready();
+    }
+    Ok(server.run())
 }
 
 /// `-v` and `-V`
 fn print_version(with_build: bool) -> Result<(), Problem> {
+    if is_nginx() {
+        // What scripts and certbot look for, where they look for it.
+        complain(nginx_version(with_build));
+        return Ok(());
+    }
     let mut text = format!("sekisho version: {PRODUCT}\n");
     if with_build {
         let _ = writeln!(text, "built with rustc for {}-linux", std::env::consts::ARCH);
     }
     terminal::print(text)
+}
+
+/// The version text of nginx: the version whose configuration language and behaviour this program has.
+fn nginx_version(with_build: bool) -> String {
+    let mut text =
+        format!("nginx version: nginx/{NGINX_VERSION} (Sekisho {})\n", env!("CARGO_PKG_VERSION"));
+    if with_build {
+        let _ = writeln!(text, "built with rustc for {}-linux", std::env::consts::ARCH);
+        let _ = writeln!(text, "TLS SNI support enabled");
+        let paths = setup::NGINX_PATHS.map(|(option, path)| format!("--{option}={path}"));
+        let modules = NGINX_MODULES.map(|module| format!("--with-{module}"));
+        let all = [paths.as_slice(), modules.as_slice()].concat().join(" ");
+        let _ = writeln!(text, "configure arguments: {all}");
+    }
+    text
 }
 
 /// `-s`: sends a signal; a reload goes through the control socket, so that its result can be printed (O3).
@@ -76,7 +138,8 @@ fn send(pid: Pid, name: SignalName) -> Result<ExitCode, Problem> {
             return Ok(if result.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         complain(format_args!(
-            "sekisho: process {number} cannot be reached; its error log has the result\n"
+            "{}: process {number} cannot be reached; its error log has the result\n",
+            program_name()
         ));
     }
     pid_file::signal(pid, name)?;
@@ -91,7 +154,7 @@ fn test(plan: &Plan, flags: &Flags) -> Result<ExitCode, Problem> {
     // What operators and nodes prove themselves by is in files, too.
     let rules = outcome.config.as_ref().map(|config| run::rules(config, None));
     if let Some(Err(problem)) = &rules {
-        complain(format_args!("sekisho: {problem}\n"));
+        complain(format_args!("{}: {problem}\n", program_name()));
     }
     let is_good = rules.is_some_and(|rules| rules.is_ok());
     if flags.dump && is_good {
@@ -101,8 +164,9 @@ fn test(plan: &Plan, flags: &Flags) -> Result<ExitCode, Problem> {
         return Err(Problem::new(format_args!("configuration file {file} test failed")));
     }
     if !flags.quiet {
-        complain(format_args!("sekisho: the configuration file {file} syntax is ok\n"));
-        complain(format_args!("sekisho: configuration file {file} test is successful\n"));
+        let name = program_name();
+        complain(format_args!("{name}: the configuration file {file} syntax is ok\n"));
+        complain(format_args!("{name}: configuration file {file} test is successful\n"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -125,7 +189,7 @@ fn dump(outcome: &Outcome) -> Result<(), Problem> {
 /// The file that `-e` names is there before anything else is done, as with nginx.
 fn create_early_log(plan: &Plan) -> Result<(), Problem> {
     let Some(path) = plan.early_log() else { return Ok(()) };
-    match sekisho_log::open_guarded(OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, path) {
+    match sekisho_openings::open_guarded(OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, path) {
         Ok(_) => Ok(()),
         Err(error) => Err(Problem::new(format_args!("cannot open {}: {error}", path.display()))),
     }

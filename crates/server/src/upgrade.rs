@@ -14,14 +14,16 @@ use rustix::process::{Pid, PidfdFlags};
 use sekisho_config::Level;
 use sekisho_lifecycle::drain::{Fact, Order};
 use sekisho_lifecycle::{Manner, Moment};
+use sekisho_parent::Say;
+use sekisho_parent::pid_file::PidFile;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
 
-use crate::Problem;
 use crate::handover::{self, Call, DRAINED, HandoverRequest, Offer};
-use crate::pid_file::{PidFile, identity};
+use crate::pid_file::identity;
 use crate::run::Server;
 use crate::service_manager::{self, State};
+use crate::{Problem, parent_link};
 
 /// Names the process that a new process replaces.
 const FROM: &str = "SEKISHO_UPGRADE_FROM";
@@ -58,15 +60,21 @@ impl Program {
         })
     }
 
-    /// Starts the file that is now at this program's path, with the same arguments.
-    pub(crate) fn start_again(&self, now: Moment) -> Result<Upgrade, Problem> {
-        let path = self.path()?;
+    /// The file that is now at this program's path, with the same arguments.
+    pub(crate) fn command(&self) -> Result<Command, Problem> {
         let mut arguments = self.arguments.iter();
-        let mut command = Command::new(path);
+        let mut command = Command::new(self.path()?);
         if let Some(name) = arguments.next() {
             command.arg0(name);
         }
-        let child = command.args(arguments).env(FROM, std::process::id().to_string()).spawn();
+        command.args(arguments);
+        Ok(command)
+    }
+
+    /// Starts it.
+    pub(crate) fn start_again(&self, now: Moment) -> Result<Upgrade, Problem> {
+        let path = self.path()?;
+        let child = self.command()?.env(FROM, std::process::id().to_string()).spawn();
         let child = child.map_err(|error| {
             Problem::new(format_args!("cannot start {}: {error}", path.display()))
         })?;
@@ -153,6 +161,11 @@ impl Server {
 
     /// Starts the new process, or says why not. Who has asked is told when the new process serves, or why it does not.
     pub(crate) fn begin_upgrade(&mut self, asked: Option<Asked>) {
+        if let Some(link) = parent_link::link().filter(|_| self.drain.manner().is_none()) {
+            self.orders.upgrades.extend(asked);
+            link.say(&Say::Upgrade);
+            return;
+        }
         let begun = if self.drain.manner().is_some() {
             Err(Problem::new("this process is ending"))
         } else if self.upgrade.is_some() {

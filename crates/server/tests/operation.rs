@@ -431,7 +431,7 @@ fn what_will_not_do_what_it_seems_to_is_warned_of() {
     tree.folder("root");
     let dir = tree.dir().display().to_string();
     for (main, body, told) in [
-        ("daemon on;", String::new(), Some("\"daemon on\" is not supported")),
+        ("daemon on;", String::new(), None),
         ("daemon off;", String::new(), None),
         ("", format!("root {dir}/missing;"), Some("/missing\" does not exist")),
         (

@@ -1,4 +1,5 @@
-//! Calls that Linux offers and no safe crate does: shared memory, processes, users, Landlock, datagrams. It is the one crate of
+//! Calls that Linux offers and no safe crate does: shared memory, processes, users, Landlock, datagrams,
+//! signals. It is the one crate of
 //! the project with unsafe code; each block says why it is sound.
 
 mod datagram;
@@ -7,6 +8,7 @@ mod interface;
 mod landlock;
 mod memory;
 mod process;
+mod signals;
 mod socket;
 mod spawn;
 mod user;
@@ -18,6 +20,7 @@ pub use interface::interface_addresses;
 pub use landlock::{Right, Ruleset, landlock_version};
 pub use memory::SharedMemory;
 pub use process::session_of;
+pub use signals::signal_fd;
 pub use socket::{defer_accept, set_fast_open, set_least_hops, unacknowledged_bytes};
 pub use spawn::{Limits, Process, spawn};
 pub use user::{Account, account, become_account, group, groups_of};

@@ -28,6 +28,15 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// The worker process of a server that has a parent; the server's only process otherwise.
+pub fn worker_of(pid: u32) -> u32 {
+    let is_worker = |process: &u32| {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).next().is_some_and(|name| name.ends_with(b": worker process"))
+    };
+    children(pid).into_iter().find(is_worker).unwrap_or(pid)
+}
+
 /// Whether a process exists, zombies included.
 pub fn exists(pid: u32) -> bool {
     stat(pid).is_some()

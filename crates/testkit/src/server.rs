@@ -170,7 +170,7 @@ impl Server {
         loop {
             let found = self.tree.text(relative);
             crate::pause(LOG_LOOK);
-            let is_idle = proc::is_idle(self.id());
+            let is_idle = proc::is_idle(self.worker());
             if is_idle && self.tree.text(relative).len() == found.len()
                 || watch.elapsed() > LOG_LIMIT
             {
@@ -182,6 +182,11 @@ impl Server {
     /// The server's process.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The process that serves: a child of the server's process, if that is a parent.
+    pub fn worker(&self) -> u32 {
+        proc::worker_of(self.id())
     }
 
     /// Sends a signal.
@@ -279,8 +284,12 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.try_exit().is_none() {
-            // Both can only fail for a child that is gone, and that is what is wanted.
+            let worker = Pid::from_raw(self.worker().cast_signed());
+            // These can only fail for a process that is gone, and that is what is wanted.
             self.child.kill().ok();
+            if let Some(worker) = worker.filter(|worker| *worker != self.pid()) {
+                kill_process(worker, Signal::KILL).ok();
+            }
             self.child.wait().ok();
         }
         if thread::panicking() {

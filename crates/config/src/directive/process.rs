@@ -43,8 +43,16 @@ pub(super) const ROWS: &[Row] = &[
         MAIN,
         "on|off",
         "off",
-        "Only `off`: the server stays in the foreground, under its service manager (nginx: on)",
-        daemon,
+        "Whether the command ends when the server serves (nginx: on). Called as `nginx`: on",
+        |_, d, s| set(&mut s.main.processes.daemon, d.flag()),
+    ),
+    active(
+        "master_process",
+        MAIN,
+        "on|off",
+        "",
+        "Whether a parent starts the worker process and starts it again. Default: where root starts the server and `user` is another one",
+        |_, d, s| set(&mut s.main.processes.parent, d.flag().map(Some)),
     ),
     active(
         "pid",
@@ -155,16 +163,6 @@ const BUILT_IN: &[&str] = &[
 ];
 
 /// A script that waits for the server to go into the background would wait for ever: the warning says why.
-fn daemon(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
-    if d.flag()? {
-        s.warn(
-            d.arg(0).span,
-            "\"daemon on\" is not supported: the server stays in the foreground; let a service manager start it",
-        );
-    }
-    Ok(())
-}
-
 fn load_module(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     let word = d.arg(0);
     let file = d.text(word)?.rsplit('/').next().unwrap_or_default();

@@ -32,7 +32,6 @@ pub(super) const ROWS: &[Row] = &[
     silent("dav_ext_lock", LEVELS, "zone=name", "All workers share the locks of WebDAV"),
     silent("lock_file", MAIN, "file", "No lock is needed"),
     silent("pcre_jit", MAIN, "on|off", "Regular expressions are always compiled"),
-    silent("master_process", MAIN, "on|off", "Workers are threads of one process"),
     silent(
         "thread_pool",
         MAIN,

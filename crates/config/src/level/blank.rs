@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::{
     Bytes, CharsetTypes, Endpoint, Expires, FileCache, IfModifiedSince, InFileOnly, Listing, Main,
-    PathMapping, Privilege, Rewriting, ServerTokens, Settings, Symlinks, Workers,
+    PathMapping, Privilege, Processes, Rewriting, ServerTokens, Settings, Symlinks, Workers,
 };
 
 /// Nothing at all, for a level.
@@ -97,6 +97,7 @@ pub(super) fn blank_settings() -> Settings {
 /// Nothing at all, for the process.
 pub fn blank_main() -> Main {
     Main {
+        processes: Processes::default(),
         worker_processes: Workers::Count(0),
         pid: None,
         user: None,

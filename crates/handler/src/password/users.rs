@@ -1,7 +1,6 @@
 //! A file of users: lines of `user:password`, the password in one of the forms of [`Stored`].
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -34,7 +33,7 @@ pub(super) enum User<'a> {
 impl Users {
     /// Reads a file.
     pub(super) fn read(path: &Path, wall_secs: i64) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = sekisho_openings::open(path)?;
         let stat = rustix::fs::fstat(&file)?;
         if stat.st_size as u64 > FILE_BYTES_MAX {
             return Err(io::Error::other("a password file has at most 16 MiB"));

@@ -196,8 +196,10 @@ fn client_config(settings: &UpstreamTls) -> Result<ClientConfig, UpstreamTlsProb
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&verifying));
         if let Some(path) = &settings.crl {
             const CRL: &str = "proxy_ssl_crl";
-            let lists = CertificateRevocationListDer::pem_file_iter(path)
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            let lists = sekisho_openings::read(path)
+                .map_err(|error| problem(CRL, path, format!("cannot be read: {error}")))?;
+            let lists = CertificateRevocationListDer::pem_slice_iter(&lists)
+                .collect::<Result<Vec<_>, _>>()
                 .map_err(|error| problem(CRL, path, format!("cannot be read: {error}")))?;
             chain = chain.with_crls(lists);
         }
@@ -245,7 +247,9 @@ fn certificates(
 ) -> Result<Vec<CertificateDer<'static>>, UpstreamTlsProblem> {
     let problem =
         |message: String| UpstreamTlsProblem { directive, path: path.to_owned(), message };
-    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let text = sekisho_openings::read(path);
+    let text = text.map_err(|error| problem(format!("cannot be read: {error}")))?;
+    let all = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let all = all.map_err(|error| problem(format!("cannot be read: {error}")))?;
     if all.is_empty() {
         return Err(problem("has no certificate in it".to_owned()));

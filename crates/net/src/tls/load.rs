@@ -1,6 +1,5 @@
 //! Certificates, keys and settings become a configuration of rustls.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -196,7 +195,7 @@ pub(super) fn problem(
 }
 
 pub(super) fn read(directive: &'static str, path: &Path) -> Result<Vec<u8>, TlsProblem> {
-    fs::read(path)
+    sekisho_openings::read(path)
         .map_err(|error| problem(directive, path, format_args!("cannot be read: {error}")))
 }
 

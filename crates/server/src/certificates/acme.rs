@@ -406,7 +406,8 @@ async fn open_account(
         let shown = path.display();
         let wrong =
             |error: &dyn std::fmt::Display| format!("\"{shown}\" is no account key: {error}");
-        let der = PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(&error))?;
+        let der = sekisho_openings::read(path).map_err(|error| wrong(&error))?;
+        let der = PrivateKeyDer::from_pem_slice(&der).map_err(|error| wrong(&error))?;
         let PrivateKeyDer::Pkcs8(pkcs8) = &der else {
             return Err(wrong(&"it must be PKCS #8").into());
         };
@@ -422,7 +423,7 @@ async fn open_account(
         Some(account) => {
             let text = match &account.key {
                 ExternalKey::Data(data) => data.clone(),
-                ExternalKey::File(path) => std::fs::read_to_string(path)
+                ExternalKey::File(path) => sekisho_openings::read_text(path)
                     .map_err(|error| format!("\"{}\" cannot be read: {error}", path.display()))?,
             };
             let key = URL_SAFE_NO_PAD

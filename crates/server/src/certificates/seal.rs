@@ -16,8 +16,8 @@ impl Seal {
     /// Reads the key's file: 32 random bytes or more, in any form.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let text =
-            std::fs::read(path).map_err(|error| format!("\"{shown}\" cannot be read: {error}"))?;
+        let text = sekisho_openings::read(path)
+            .map_err(|error| format!("\"{shown}\" cannot be read: {error}"))?;
         Self::new(&text).ok_or_else(|| format!("\"{shown}\" has fewer than {KEY_BYTES_MIN} bytes"))
     }
 

@@ -68,7 +68,7 @@ impl Membership {
             String::new()
         });
         let credentials = of.credentials.as_deref().and_then(|path| {
-            let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+            let text = sekisho_openings::read_text(path).map_err(|error| error.to_string());
             let read =
                 text.and_then(|text| Credentials::parse(&text).map_err(|error| error.to_string()));
             read.map_err(|why| {
@@ -97,7 +97,7 @@ impl Membership {
             trusted: of
                 .trusted_certificate
                 .as_ref()
-                .and_then(|it| std::fs::read(it).ok())
+                .and_then(|it| sekisho_openings::read(it).ok())
                 .unwrap_or_default(),
         };
         (Some(membership), problems)

@@ -187,7 +187,7 @@ impl Reading {
 
     /// The content of a file.
     fn file(&mut self, directive: &'static str, path: &Path) -> Option<Vec<u8>> {
-        match std::fs::read(path) {
+        match sekisho_openings::read(path) {
             Ok(text) => Some(text),
             Err(error) => {
                 self.wrong(directive, path, format!("{}: {error}", path.display()));
@@ -225,7 +225,7 @@ impl Reading {
     /// wrong keeps its user out and no other.
     fn password_file(&mut self, path: &Path) {
         const DIRECTIVE: &str = "password_file";
-        let text = match std::fs::read(path) {
+        let text = match sekisho_openings::read(path) {
             Ok(text) => text,
             Err(error) => {
                 return self.warn(DIRECTIVE, path, format!("{}: {error}", path.display()));

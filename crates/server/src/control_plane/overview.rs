@@ -111,7 +111,7 @@ pub(super) async fn gather(host: &Host) -> Overview {
     Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_millis: uptime.as_millis() as u64,
-        pid: std::process::id(),
+        pid: crate::parent_link::main_pid(),
         workers: sum("sekisho_workers", &[]) as u32,
         idle: sessions("idle"),
         processing: sessions("processing"),

@@ -2,12 +2,15 @@
 //! its programs may use.
 #![forbid(unsafe_code)]
 
+#[path = "../common/authority.rs"]
+mod authority;
 #[path = "../background_load/mod.rs"]
 mod background_load;
 #[path = "../common/mod.rs"]
 mod common;
 mod identity;
 mod logs;
+mod parent;
 mod programs;
 mod sandbox;
 mod sockets;

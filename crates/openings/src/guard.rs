@@ -24,6 +24,59 @@ const STICKY: u32 = 0o1000;
 /// Others than the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
 
+/// The server's user: root does not open for it along a path that it can change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct User {
+    /// Its number.
+    pub uid: u32,
+    /// All of its groups.
+    pub groups: Vec<u32>,
+}
+
+impl User {
+    /// Whether it can put something else in the place of what lies in a folder.
+    fn can_change(&self, folder: &Stat) -> bool {
+        let is_sticky = folder.st_mode & STICKY != 0;
+        let by_group = folder.st_mode & 0o020 != 0 && self.groups.contains(&folder.st_gid);
+        folder.st_uid == self.uid || (!is_sticky && (by_group || folder.st_mode & 0o002 != 0))
+    }
+}
+
+/// Opens a regular file for reading, to give it to a process of this user. It is refused where that user can change a
+/// folder on the way, or has made a link there: it would choose which file root opens.
+pub fn open_to_give(path: &Path, user: &User) -> io::Result<File> {
+    let mut walk = Walk::new(path)?;
+    walk.reader = Some(user.clone());
+    while let Some(name) = walk.rest.pop() {
+        let about = rustix::fs::fstat(&walk.folder)?;
+        if user.uid != 0 && user.can_change(&about) {
+            let text = format!(
+                "the server's user can change the folder \"{}\": root does not open files there for it",
+                walk.shown.display()
+            );
+            return Err(io::Error::new(ErrorKind::PermissionDenied, text));
+        }
+        let found = walk.look(&name)?.ok_or(ErrorKind::NotFound)?;
+        if found.is_link() {
+            match walk.target(&found, &name)? {
+                Target::Path(target) => walk.go_to(&target)?,
+                Target::Output(_) | Target::Magic => return Err(Errno::INVAL.into()),
+            }
+            continue;
+        }
+        if !walk.rest.is_empty() {
+            walk.enter(&name, OFlags::NOFOLLOW)?;
+            continue;
+        }
+        let file = open_at(&walk.folder, &name, OFlags::RDONLY | OFlags::NOFOLLOW)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("is not a regular file"));
+        }
+        return Ok(file);
+    }
+    Err(Errno::ISDIR.into())
+}
+
 /// Opens a file for writing; as root, not by a link that another user can have put there. Opening does not
 /// wait for the reader of a FIFO; writing does.
 pub fn open_guarded(flags: OFlags, path: &Path) -> io::Result<File> {
@@ -77,6 +130,8 @@ struct Walk {
     rest: Vec<OsString>,
     links: usize,
     is_root: bool,
+    /// The user that a file is opened for, where it is to be read.
+    reader: Option<User>,
 }
 
 /// What a name stands for.
@@ -109,8 +164,11 @@ enum Output {
 impl Walk {
     fn new(path: &Path) -> io::Result<Self> {
         let is_root = rustix::process::geteuid().is_root();
-        let folder = folder_at(rustix::fs::CWD, OsStr::new("."), OFlags::empty())?;
-        let mut walk = Self { folder, shown: PathBuf::new(), rest: Vec::new(), links: 0, is_root };
+        // The current folder may be one that this user cannot enter.
+        let start = if path.is_absolute() { "/" } else { "." };
+        let folder = folder_at(rustix::fs::CWD, OsStr::new(start), OFlags::empty())?;
+        let (shown, rest) = (PathBuf::new(), Vec::new());
+        let mut walk = Self { folder, shown, rest, links: 0, is_root, reader: None };
         walk.go_to(path)?;
         Ok(walk)
     }
@@ -163,8 +221,13 @@ impl Walk {
             // Nothing is opened, so it does not matter whose link it is.
             return Ok(Target::Output(output));
         }
-        if self.is_root {
-            self.must_be_roots(link, &path)?;
+        match &self.reader {
+            Some(user) if user.uid != 0 && link.about.st_uid == user.uid => {
+                let text = format!("\"{}\" is a link of the server's user", path.display());
+                return Err(io::Error::new(ErrorKind::PermissionDenied, text));
+            }
+            None if self.is_root => self.must_be_roots(link, &path)?,
+            _ => {}
         }
         // Those in `/proc` itself are paths (`self`); those below are not, whatever they look like.
         let is_magic = self.shown != Path::new("/proc")
@@ -304,6 +367,42 @@ mod tests {
             let is_made = at("secret/x.log").exists() || at("secret/below/x.log").exists();
             assert!(said.is_empty() || !is_made, "{path}");
             std::fs::remove_file(at("secret/x.log")).ok();
+        }
+    }
+
+    /// O8: a worker process that was taken over cannot have root open another file for it.
+    #[test]
+    fn root_opens_nothing_for_a_user_along_a_path_that_the_user_can_change() {
+        if !is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let at = |name: &str| dir.path().join(name);
+        let user = User { uid: NOBODY, groups: vec![NOBODY] };
+        let open = |name: &str| open_to_give(&at(name), &user);
+        for folder in ["shut/live", "theirs", "sticky", "open"] {
+            std::fs::create_dir_all(at(folder)).expect("a folder");
+        }
+        for (folder, mode) in [("shut", 0o700), ("sticky", 0o1777), ("open", 0o777)] {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(at(folder), mode).expect("its mode");
+        }
+        std::fs::write(at("shut/key"), "secret").expect("a file");
+        symlink("../key", at("shut/live/key")).expect("a link");
+        open("shut/key").expect("root's file in root's folder");
+        open("shut/live/key").expect("through root's link, as certbot has it");
+        std::fs::write(at("theirs/key"), "").expect("a file");
+        symlink(at("shut/key"), at("sticky/link")).expect("a link");
+        give(&at("sticky/link"));
+        symlink(at("shut/key"), at("theirs/link")).expect("a link");
+        give(&at("theirs"));
+        std::fs::write(at("open/key"), "").expect("a file");
+        for path in ["theirs/key", "theirs/link", "open/key", "sticky/link"] {
+            let error = open(path).expect_err(path);
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{path}: {error}");
+        }
+        for path in ["shut", "shut/none"] {
+            open(path).expect_err(path);
         }
     }
 

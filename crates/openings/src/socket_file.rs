@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Makes room for a socket: removes a file at which no process listens.
-pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
+pub fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(about) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !about.file_type().is_socket() {
         return Err(io::Error::other("the existing file is not a socket"));
@@ -27,7 +27,7 @@ pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// Sets which users may connect. Not by the name alone: the owner of the folder could have put a link there
 /// meanwhile, to a file of root.
-pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
     if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::Socket {
