@@ -36,6 +36,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 const LIFE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// So many packets are read before signals have their turn: a worker process that was taken over may send on and on.
+const PACKETS_MAX: usize = 64;
 /// A line of the worker process for the service manager is cut to this length.
 const STATUS_BYTES_MAX: usize = 256;
 
@@ -352,13 +354,22 @@ impl Parent {
             }
         }
         self.current = candidate.opened;
+        become_small();
     }
 
     /// Opens the logs anew.
     fn reopen(&mut self) {
         let mut logs = Vec::new();
         self.current.openings.open_logs(self.current.user.as_ref(), &mut logs);
-        let is_log = |packet: &Packet| matches!(packet.split().0, b"log" | b"refused");
+        let paths = &self.current.openings.logs;
+        let is_log = |packet: &Packet| match packet.split() {
+            (b"log", _) => true,
+            (b"refused", rest) => {
+                let path = rest.split(|byte| *byte == 0).next().unwrap_or_default();
+                paths.contains(&wire::path(path))
+            }
+            _ => false,
+        };
         let order = Packet::new("reopen", "", None);
         if let Some(worker) = &self.worker {
             let _ = logs.iter().chain([&order]).try_for_each(|packet| packet.send(&worker.link));
@@ -378,7 +389,8 @@ impl Parent {
 
     /// Hears what the worker process says: words without arguments that matter.
     fn hear_worker(&mut self) {
-        while let Some(worker) = &mut self.worker {
+        for _ in 0..PACKETS_MAX {
+            let Some(worker) = &mut self.worker else { break };
             let Ok(Some(packet)) = wire::receive(&worker.link, RecvFlags::DONTWAIT) else { break };
             let (word, rest) = packet.split();
             let status = String::from_utf8_lossy(&rest[..rest.len().min(STATUS_BYTES_MAX)]);
@@ -414,6 +426,9 @@ impl Parent {
         }
         self.phase = Phase::Serving;
         self.inherited.clear();
+        // It is as old as the process before this one.
+        self.state = None;
+        become_small();
         notify::tell(State::Ready, status);
         if let Some(predecessor) = self.predecessor.take() {
             predecessor.report(Ok(()));
@@ -542,6 +557,7 @@ impl Parent {
     }
 
     fn upgrade_failed(&mut self, why: &str) {
+        self.state = None;
         if let Some(Err(error)) = self.pid_file.as_mut().map(PidFile::put_back) {
             self.note("alert", &format!("the pid file cannot be restored: {error}"));
         }
@@ -560,6 +576,12 @@ fn open(config: &Config, texts: Vec<(PathBuf, OwnedFd)>) -> Result<Opened, Strin
 
 fn texts_of(texts: Vec<(PathBuf, OwnedFd)>) -> impl Iterator<Item = Packet> {
     texts.into_iter().map(|(path, copy)| Packet::of_path("config", &path, copy))
+}
+
+/// Gives back what reading the configuration took: the parent waits from here on.
+fn become_small() {
+    sekisho_sys::give_back_memory();
+    sekisho_sys::forget_code();
 }
 
 /// Adds sockets; those of one address stand together.

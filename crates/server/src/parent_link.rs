@@ -27,6 +27,8 @@ static LINK: OnceLock<Link> = OnceLock::new();
 
 /// How long running requests may take to finish when nobody looks after this process any more.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
+/// The state of the process before this one has at most so many bytes.
+const STATE_BYTES_MAX: u64 = 1 << 20;
 const DRAINED: &str = "drained\n";
 
 /// The connection to the parent, where there is one.
@@ -70,9 +72,11 @@ pub(crate) fn start() -> Result<Option<Start>, Problem> {
     sekisho_openings::replace(Some(delivery.given));
     let listeners: Vec<UnixListener> = delivery.control.into_iter().map(Into::into).collect();
     let mut state = String::new();
-    if let Some(mut file) = delivery.state {
+    let is_file = |file: &File| file.metadata().is_ok_and(|about| about.is_file());
+    if let Some(mut file) = delivery.state.filter(is_file) {
         // Without it clients shake hands anew.
-        let _ = io::Seek::rewind(&mut file).and_then(|()| file.read_to_string(&mut state));
+        let _ = io::Seek::rewind(&mut file)
+            .and_then(|()| file.take(STATE_BYTES_MAX).read_to_string(&mut state));
     }
     let is_drained = state.starts_with(DRAINED);
     sekisho_net::tls::take_over_ticket_secrets(state.strip_prefix(DRAINED).unwrap_or(&state));

@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use background_load::{ByPidFile, is_over, send};
 use common::{BINARY, LONG, http, own_address};
+use sekisho_testkit::process::worker_of;
 use sekisho_testkit::{Client, Signal, Tree, as_root, eventually, have};
 
 /// A server that was started by a service manager.
@@ -24,13 +25,13 @@ struct Service {
 }
 
 impl Service {
-    fn start(tree: Tree, program: &[&str], notify: &str) -> Self {
+    fn start(main: &str, tree: Tree, program: &[&str], notify: &str) -> Self {
         let address = own_address(18_080);
         let dir = tree.dir().display().to_string();
         let config = http("server { listen 127.0.0.1:{port}; location / { return 200 $pid; } }");
         let config =
             config.replace("127.0.0.1:{port}", &address.to_string()).replace("{dir}", &dir);
-        let text = format!("pid {dir}/server.pid;\n{config}");
+        let text = format!("{main}pid {dir}/server.pid;\n{config}");
         let path = tree.file("x.conf", &text);
         let [first, rest @ ..] = program else { panic!("no program") };
         let replaced: Vec<String> =
@@ -96,7 +97,10 @@ fn a_service_manager_is_told_how_the_server_is() {
     let path = path.display().to_string();
     for (manager, place) in [(by_path, path), (by_name, format!("@{name}"))] {
         manager.set_read_timeout(Some(LONG)).expect("a socket takes its options");
-        let mut service = Service::start(Tree::new(), &[BINARY], &place);
+        let is_named = place.starts_with('@');
+        // With a parent and without.
+        let main = if is_named { "master_process on;\n" } else { "" };
+        let mut service = Service::start(main, Tree::new(), &[BINARY], &place);
         expect(&manager, &["READY=1", "STATUS=serving on 1 addresses with 1 workers"]);
         assert_eq!(Client::connect(service.address).get("/").status, 200, "it does");
         service.current.signal(Signal::HUP);
@@ -111,7 +115,7 @@ fn a_service_manager_is_told_how_the_server_is() {
         let failed = expect(&manager, &["READY=1"]);
         assert!(failed.contains("failed"), "{failed}");
         service.current.signal(Signal::QUIT);
-        expect(&manager, &["STOPPING=1", "STATUS=draining"]);
+        expect(&manager, &["STOPPING=1", if is_named { "STATUS=" } else { "STATUS=draining" }]);
         assert_eq!(service.wait(), Some(0));
     }
 }
@@ -123,17 +127,20 @@ fn a_service_manager_is_told_who_takes_over() {
     let path = tree.path("notify");
     let manager = UnixDatagram::bind(&path).expect("bound");
     manager.set_read_timeout(Some(LONG)).expect("a socket takes its options");
-    let mut service = Service::start(Tree::new(), &[BINARY], &path.display().to_string());
-    expect(&manager, &["READY=1"]);
-    let new = service.current.upgrade();
-    let messages = [next(&manager), next(&manager)];
-    let main = format!("MAINPID={new}\n");
-    assert!(messages.iter().any(|message| message.contains(&main)), "{messages:?}");
-    assert!(messages.iter().all(|message| !message.contains("STOPPING")), "{messages:?}");
-    assert_eq!(service.wait(), Some(0));
-    send(new, Signal::QUIT);
-    expect(&manager, &["STOPPING=1"]);
-    eventually("its end", LONG, || is_over(new));
+    for main in ["", "master_process on;\n"] {
+        let path = path.display().to_string();
+        let mut service = Service::start(main, Tree::new(), &[BINARY], &path);
+        expect(&manager, &["READY=1"]);
+        let new = service.current.upgrade();
+        let messages = [next(&manager), next(&manager)];
+        let named = format!("MAINPID={new}\n");
+        assert!(messages.iter().any(|message| message.contains(&named)), "{messages:?}");
+        assert!(messages.iter().all(|message| !message.contains("STOPPING")), "{messages:?}");
+        assert_eq!(service.wait(), Some(0));
+        send(new, Signal::QUIT);
+        expect(&manager, &["STOPPING=1"]);
+        eventually("its end", LONG, || is_over(new));
+    }
 }
 
 #[test]
@@ -145,20 +152,29 @@ fn sockets_of_a_service_manager_are_used_where_a_listen_names_them() {
     let other = own_address(18_081);
     let other = other.to_string();
     let program = ["systemd-socket-activate", "-l", "{address}", "-l", &*other, BINARY];
-    let mut service = Service::start(Tree::new(), &program, "");
+    for main in ["", "master_process on;\n"] {
+        use_sockets(main, &program, &other);
+    }
+}
+
+fn use_sockets(main: &str, program: &[&str], other: &str) {
+    let mut service = Service::start(main, Tree::new(), program, "");
     // It is started by the first connection, which waits for it.
     eventually("the manager listens", LONG, || {
         service.tree.text("stderr").matches("Listening on").count() == 2
     });
     let mut first = Client::connect(service.address);
-    assert_eq!(first.get("/").text(), service.child.id().to_string());
+    assert_eq!(first.get("/").text(), worker_of(service.child.id()).to_string());
     assert_eq!(Client::connect(service.address).get("/").status, 200);
     let log = service.tree.path("error.log");
     let complaint = format!("listens on {other}, which no \"listen\" names");
-    eventually("its complaint", LONG, || background_load::lines_with(&log, &complaint) == 1);
+    eventually("its complaint", LONG, || {
+        let stderr = service.tree.path("stderr");
+        background_load::lines_with(if main.is_empty() { &log } else { &stderr }, &complaint) == 1
+    });
     // The sockets go from hand to hand.
     let new = service.current.upgrade();
-    assert_eq!(Client::connect(service.address).get("/").text(), new.to_string());
+    assert_eq!(Client::connect(service.address).get("/").text(), worker_of(new).to_string());
     assert_eq!(service.wait(), Some(0));
     send(new, Signal::QUIT);
     eventually("its end", LONG, || is_over(new));

@@ -56,8 +56,11 @@ fn replace_binary_by_text(server: &Server, text: &str) {
 #[test]
 fn upgrades_under_load_lose_nobody() {
     // O4, X11: zero failed requests, zero resets.
-    for options in ["", "reuseport"] {
+    for (options, main) in [("", ""), ("reuseport", ""), ("", "on"), ("reuseport", "on")] {
         let config = config(&format!("listen 127.0.0.1:{{port}} {options};"));
+        // With a parent and without.
+        let main = if main.is_empty() { "" } else { "master_process on;\n" };
+        let config = format!("{main}{config}");
         let (mut server, current) = start(&config.replace("processes 1", "processes 2"));
         let load = Load::start(server.address(), 3);
         for _ in 0..rounds(5, 20) {

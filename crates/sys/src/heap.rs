@@ -65,3 +65,25 @@ pub fn give_back() {
         libc::free(libc::malloc(NUDGE_BYTES));
     }
 }
+
+/// Forgets the pages of code that were used so far, for a process that now waits: they are read again from the file
+/// when they are needed.
+pub fn forget_code() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for line in maps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(range), Some("r-xp")) = (words.next(), words.next()) else { continue };
+        if !words.nth(3).is_some_and(|path| path.starts_with('/')) {
+            continue;
+        }
+        let ends = range.split_once('-').and_then(|(start, end)| {
+            Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
+        });
+        let Some((start, end)) = ends.filter(|(start, end)| start < end) else { continue };
+        // SAFETY: the range is a mapping of a file that was never writable, so nothing in it differs from the file; the
+        // kernel reads the pages again, as it did before.
+        unsafe {
+            libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED);
+        }
+    }
+}

@@ -15,7 +15,9 @@ mod user;
 mod watch;
 
 pub use datagram::{receive_datagram, send_datagram, tell_destination};
-pub use heap::{give_back as give_back_memory, heap, page_bytes, set_up as set_up_heap};
+pub use heap::{
+    forget_code, give_back as give_back_memory, heap, page_bytes, set_up as set_up_heap,
+};
 pub use interface::interface_addresses;
 pub use landlock::{Right, Ruleset, landlock_version};
 pub use memory::SharedMemory;
