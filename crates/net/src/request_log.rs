@@ -1,6 +1,11 @@
 //! What is written about a request: its line in the access log, and what an operator wants to know about an
 //! answer that went wrong.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
 use sekisho_config::Level;
 use sekisho_http::refusal::Cause;
 use sekisho_http::{Known, Status};
@@ -186,9 +191,23 @@ impl Trouble<'_> {
             let message = format_args!("directory index of \"{folder}\" is forbidden, {about}");
             return logger.write(level, stamp, Some(facts.id), message);
         }
-        let file = file.escape_ascii();
-        let (why, hint) = (SystemError(errno), worker.denial_hint(errno));
+        let hint = worker.denial_hint(errno) + &link_hint(worker, file, errno);
+        let (file, why) = (file.escape_ascii(), SystemError(errno));
         let message = format_args!("open() \"{file}\" failed ({why}){hint}, {about}");
         logger.write(level, stamp, Some(facts.id), message);
     }
+}
+
+/// The first link on the way to a file that was denied, and where it leads: the sandbox may not allow that.
+fn link_hint(worker: &Worker, file: &[u8], errno: rustix::io::Errno) -> String {
+    let is_kept = worker.shared.is_kept.load(Ordering::Relaxed);
+    if errno != rustix::io::Errno::ACCESS || !is_kept {
+        return String::new();
+    }
+    let ways: Vec<&Path> = Path::new(OsStr::from_bytes(file)).ancestors().collect();
+    let link = ways.into_iter().rev().find_map(|at| Some((at, std::fs::read_link(at).ok()?)));
+    let shown = |path: &Path| path.as_os_str().as_bytes().escape_ascii().to_string();
+    link.map_or(String::new(), |(link, target)| {
+        format!(": \"{}\" is a link to \"{}\"", shown(link), shown(&target))
+    })
 }

@@ -652,7 +652,7 @@ impl Worker {
             hint = format!(" for user \"{user}\"");
         }
         if self.shared.is_kept.load(Ordering::Relaxed) {
-            hint.push_str("  (or it is outside the sandbox)");
+            hint.push_str(" (or it is outside the sandbox)");
         }
         hint
     }

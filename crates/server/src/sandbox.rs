@@ -6,6 +6,7 @@
 //! them are in one domain. When the places change, there is a new domain and new workers, and the old ones
 //! finish what they have.
 
+mod links;
 pub(crate) mod paths;
 
 use std::fs::{self, File};
@@ -37,8 +38,6 @@ static TOO_WIDE: LazyLock<[&Path; 2]> = LazyLock::new(|| [Path::new("/"), Path::
 #[derive(Debug)]
 pub(crate) struct Domain {
     paths: Vec<Opened>,
-    /// Places that were named and not there.
-    missing: Vec<PathBuf>,
     /// What is allowed of TCP.
     network: Network,
     starter: mpsc::Sender<Start>,
@@ -127,8 +126,7 @@ pub(crate) fn choose(
         let level = if is_absence(error) { Level::Info } else { Level::Warn };
         notes.push((level, format!("sandbox: {} is left out: {error}", path.display())));
     }
-    let missing = missing.into_iter().map(|(path, _)| path).collect();
-    let domain = Domain::start(opened, missing, paths.network)
+    let domain = Domain::start(opened, paths.network)
         .map_err(|error| Problem::new(format_args!("no sandbox can be created: {error}")))?;
     notes.push((Level::Info, format!("sandbox: {} places", domain.paths.len())));
     for place in &domain.paths {
@@ -178,7 +176,7 @@ impl Server {
     }
 
     /// A file could not be had. If that is because a place is another one than it was (a folder that was replaced
-    /// by a new one, or made since), the workers get a new domain, and are new ones.
+    /// by a new one, or made since; a link that leads out of it), the workers get a new domain, and are new ones.
     pub(crate) fn check_sandbox_paths(&mut self) {
         let now = self.clock.now();
         let is_quiet = self.drain.manner().is_none() && self.upgrade.is_none();
@@ -190,9 +188,6 @@ impl Server {
             return;
         }
         self.last_look = Some(now);
-        if !domain.is_outdated() {
-            return;
-        }
         let served = choose(self.site.config(), Some(&domain), Fit::Covering).and_then(|choice| {
             if choice.domain.as_ref().is_some_and(|next| Arc::ptr_eq(next, &domain)) {
                 // It covers what is there now as well.
@@ -216,11 +211,7 @@ impl Server {
 
 impl Domain {
     /// Makes the domain and starts the thread that starts the workers.
-    fn start(
-        opened: Vec<(Opened, File)>,
-        missing: Vec<PathBuf>,
-        network: Network,
-    ) -> io::Result<Self> {
+    fn start(opened: Vec<(Opened, File)>, network: Network) -> io::Result<Self> {
         let ruleset = Ruleset::new(network != Network::Free)?;
         if let Network::Ports(ports, binds) = &network {
             for port in ports {
@@ -253,7 +244,7 @@ impl Domain {
         };
         Builder::new().name("starter".into()).stack_size(128 << 10).spawn(body)?;
         outcome.recv().map_err(io::Error::other)??;
-        Ok(Self { paths, missing, network, starter })
+        Ok(Self { paths, network, starter })
     }
 
     /// How many places there are.
@@ -286,18 +277,6 @@ impl Domain {
             && wanted.iter().all(is_covered)
             && (fit == Fit::Covering || fits)
     }
-
-    /// Whether a place is another one than it was, such as a folder that was replaced by a new one.
-    pub(crate) fn is_outdated(&self) -> bool {
-        let is_other = |place: &Opened| {
-            identity(&place.path).is_some_and(|identity| identity != place.identity)
-        };
-        self.paths.iter().any(is_other) || self.missing.iter().any(|path| identity(path).is_some())
-    }
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
 
 /// Opens the places that can be; the others come second.
@@ -315,6 +294,8 @@ fn open_all(paths: &SandboxPaths) -> (Vec<(Opened, File)>, Vec<Missing>) {
             opened.extend(open(&folder, *right));
         }
     }
+    let targets = links::targets(paths.served.iter());
+    opened.extend(targets.iter().filter_map(|target| open(target, Right::Read).ok()));
     (opened, missing)
 }
 

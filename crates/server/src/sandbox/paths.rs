@@ -97,6 +97,8 @@ impl Network {
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct SandboxPaths {
     pub(crate) all: BTreeMap<PathBuf, Right>,
+    /// Those that are served: `root` and `alias`.
+    pub(crate) served: BTreeSet<PathBuf>,
     /// Where a path begins with a variable, so that it may lead anywhere: the directive.
     pub(crate) boundless: Option<&'static str>,
     /// Where a path has a variable right behind its first slash, so that all of the disk is a place: the directive.
@@ -214,6 +216,7 @@ impl SandboxPaths {
             (None, None) => Right::Read,
         };
         if !settings.path_mapping.is_storage() {
+            self.served.extend(own.clone());
             self.add_ground(template, own.clone(), directive, right);
         }
         if let Some(store) =

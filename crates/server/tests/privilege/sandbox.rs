@@ -1,6 +1,7 @@
 //! The sandbox: the kernel keeps the workers within the places of the configuration.
 
 use std::fs;
+use std::os::unix::fs::lchown;
 use std::path::Path;
 
 use sekisho_testkit::{Client, Server, Signal, Tree, eventually, run};
@@ -17,20 +18,70 @@ fn has_landlock() -> bool {
     has
 }
 
-/// A tree with a file, a secret beside the root, and a link in the root that leads to it.
+/// Whether the kernel can do it, and links of another user can be made, which are not followed.
+fn has_foreign_links() -> bool {
+    has_landlock() && crate::is_root()
+}
+
+/// A tree with a file, a secret beside the root, and links in the root that lead to it: of another user, if we are root.
 fn tree() -> Tree {
     let tree = Tree::new();
     tree.file("root/a.txt", "hello");
     tree.file("secret/key", "secret");
     tree.link("root/out", "../secret/key");
     tree.link("root/folder", "../secret");
+    for link in ["root/out", "root/folder"] {
+        give_away(&tree, link);
+    }
     tree
 }
 
-/// O13, V45: the server follows links, the kernel does not let it.
+/// Makes a link one of another user.
+fn give_away(tree: &Tree, link: &str) {
+    if crate::is_root() {
+        lchown(tree.path(link), Some(12_345), None).expect("it is theirs");
+    }
+}
+
+/// F2: links of root and of the owner of the root lead out of it, as in nginx; at the start, after a refusal, and by way of
+/// another link. Links of others do not, and the log names the link and its target.
 #[test]
-fn a_link_out_of_the_root_is_refused_by_the_kernel() {
-    if !has_landlock() {
+fn links_out_of_the_root_are_followed_if_root_or_its_owner_made_them() {
+    if !has_foreign_links() {
+        return;
+    }
+    for owner in [0, 4_321] {
+        let tree = tree();
+        tree.file("storage/app/public/a.txt", "stored");
+        tree.file("share/js/lib.js", "script");
+        tree.file("later/b.txt", "late");
+        tree.link("root/storage", "../storage/app/public");
+        tree.link("root/lib.js", "../share/js/lib.js");
+        lchown(tree.root(), Some(owner), None).expect("it is theirs");
+        for link in ["root/storage", "root/lib.js"] {
+            lchown(tree.path(link), Some(owner), None).expect("it is theirs");
+        }
+        let server = serve(tree, "location /try/ { alias {root}/; try_files $uri =404; }");
+        let get = |path: &str| server.connect().get(path);
+        assert_eq!(get("/storage/a.txt").text(), "stored", "owner {owner}");
+        assert_eq!(get("/lib.js").text(), "script", "owner {owner}");
+        assert_eq!(get("/try/lib.js").text(), "script", "owner {owner}");
+        assert_eq!(get("/folder/key").status, 403, "a link of another user");
+        eventually("the hint", LONG, || {
+            server.log("error.log").contains("root/folder\" is a link to \"../secret\"")
+        });
+        // One that comes later is followed when it was refused once.
+        server.tree().link("root/later", "../later");
+        lchown(server.tree().path("root/later"), Some(owner), None).expect("it is theirs");
+        eventually("the target of a new link", LONG, || get("/later/b.txt").text() == "late");
+        assert_eq!(get("/folder/key").status, 403, "still");
+    }
+}
+
+/// O9, V45: the server follows links, the kernel does not let it.
+#[test]
+fn a_link_of_another_user_out_of_the_root_is_refused_by_the_kernel() {
+    if !has_foreign_links() {
         return;
     }
     let server = serve(tree(), "autoindex on;");
@@ -82,7 +133,7 @@ fn a_root_that_begins_with_a_variable_is_warned_of_and_the_places_are_told() {
 /// reload takes away is taken away.
 #[test]
 fn a_place_is_no_more_than_it_says_and_a_reload_takes_it_away() {
-    if !has_landlock() {
+    if !has_foreign_links() {
         return;
     }
     let tree = tree();
@@ -91,6 +142,7 @@ fn a_place_is_no_more_than_it_says_and_a_reload_takes_it_away() {
     tree.file("sites/site-1/a.txt", "hello");
     tree.link("sites/site", "site-1");
     tree.link("sites/site-1/other", "../other/config");
+    give_away(&tree, "sites/site-1/other");
     let config = |main: &str| {
         let servers = "server { listen 127.0.0.1:{port}; root {root}; }\n\
                        server { listen 127.0.0.1:{port2}; root {dir}/sites/site; }";
@@ -141,7 +193,7 @@ fn by_default_there_is_none_where_programs_are_run() {
 /// O13, V45: a program is kept where the server is; more is to be named.
 #[test]
 fn programs_are_kept_within_the_places_too_where_that_is_wished() {
-    if !has_landlock() {
+    if !has_foreign_links() {
         return;
     }
     let tree = tree();
@@ -204,7 +256,7 @@ fn what_may_be_changed_can_be_changed_and_nothing_else() {
 /// is lost.
 #[test]
 fn a_reload_with_a_new_root_works() {
-    if !has_landlock() {
+    if !has_foreign_links() {
         return;
     }
     let tree = tree();

@@ -226,7 +226,15 @@ fn a_conflict_is_settled_as_configured() {
 /// F5: what is there and is no file stays what it is; a link is replaced and not followed.
 #[test]
 fn only_files_are_replaced() {
-    let server = files("dav_methods PUT DELETE;");
+    let tree = Tree::new();
+    tree.folder("root/sub");
+    tree.file("outside/file", "kept");
+    // There from the start: a link that comes later changes the places of the sandbox, and with them the workers.
+    tree.link("root/link", "../outside/file");
+    tree.link("root/null", "/dev/null");
+    tree.link("root/out", "../outside");
+    tree.link("root/in", "sub");
+    let server = serve(tree, "dav_methods PUT DELETE;");
     let tree = server.tree();
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -237,11 +245,6 @@ fn only_files_are_replaced() {
     )
     .expect("a FIFO");
     let _socket = std::os::unix::net::UnixListener::bind(tree.path("root/socket")).expect("bound");
-    tree.file("outside/file", "kept");
-    tree.link("root/link", "../outside/file");
-    tree.link("root/null", "/dev/null");
-    tree.link("root/out", "../outside");
-    tree.link("root/in", "sub");
     let mut client = server.connect();
     for name in ["fifo", "socket"] {
         assert_eq!(client.request_with_body("PUT", &format!("/{name}"), "", "x").status, 409);

@@ -400,6 +400,8 @@ fn race(disable_symlinks: &str) {
     tree.file("outside/secret", "secret");
     tree.file("root/real/secret", "public");
     tree.folder("root/real/sub");
+    // There from the start: a link that comes later changes the places of the sandbox, and with them the workers.
+    tree.link("root/link", "../outside");
     let server = Server::start_in(
         tree,
         BINARY,
@@ -412,7 +414,6 @@ fn race(disable_symlinks: &str) {
     );
     let tree = server.tree();
     let (real, link, swap) = (tree.path("root/real"), tree.path("root/link"), tree.path("root/at"));
-    std::os::unix::fs::symlink("../outside", &link).expect("a link");
     std::fs::rename(&real, &swap).expect("renamed");
     let requests = if is_long() { 100_000 } else { 4_000 };
     let is_over = AtomicBool::new(false);
