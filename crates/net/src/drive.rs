@@ -61,7 +61,16 @@ impl<T: ClientTransport> Connection<T> {
             match self.write_out(now, &mut budget) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(self.lose_transport(&error, now)),
-                Poll::Pending if budget.file_bytes == 0 => return rest(cx),
+                // Where requests share the connection, input is taken before other sessions have their turn: a transport
+                // that is never full would keep a new request from being read at all.
+                Poll::Pending if budget.file_bytes == 0 => {
+                    if self.link.protocol.is_multiplexed()
+                        && let Some(reason) = self.take_meanwhile(cx, now, &mut budget)
+                    {
+                        return Poll::Ready(reason);
+                    }
+                    return rest(cx);
+                }
                 // A pause of `limit_rate` need not be waited out for a client that has reset the connection.
                 Poll::Pending
                     if self.transport.is_lost() || self.link.protocol.has_lost_caller() =>

@@ -199,6 +199,7 @@ fn add(http: &mut Http, server: ServerId, outer: &Settings, spec: Spec) -> Locat
 
 fn main_settings() -> Main {
     Main {
+        processes: sekisho_config::Processes::default(),
         worker_processes: Workers::Count(1),
         pid: None,
         user: None,

@@ -78,7 +78,7 @@ fn links_out_of_the_root_are_followed_if_root_or_its_owner_made_them() {
     }
 }
 
-/// O9, V45: the server follows links, the kernel does not let it.
+/// O13, V45: the server follows links, the kernel does not let it.
 #[test]
 fn a_link_of_another_user_out_of_the_root_is_refused_by_the_kernel() {
     if !has_foreign_links() {
