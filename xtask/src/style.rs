@@ -21,7 +21,7 @@ const TOO_LONG: [(&str, &str, usize); 16] = [
     ("crates/handler/src/file_op/delete.rs", "job", 97),
     ("crates/handler/src/listing.rs", "list", 102),
     ("crates/handler/src/storage/change.rs", "copy", 90),
-    ("crates/handler/src/upstream.rs", "start", 109),
+    ("crates/handler/src/upstream.rs", "pass_on", 107),
     ("crates/handler/src/upstream/task/as_task.rs", "poll", 96),
     ("crates/native/src/client.rs", "frame", 106),
     ("crates/net/src/dispatch.rs", "answer_once", 107),

@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(out, [("X-End", "2"), ("Accept", "*/*")].into_iter().collect());
     }
 
-    /// V3: nor can a client have fields removed that a server in front of this one has added.
+    /// V6: nor can a client have fields removed that a server in front of this one has added.
     #[test]
     fn a_client_does_not_have_fields_of_others_removed() {
         let kept = [

@@ -161,6 +161,13 @@ impl Server {
         self.take_choice(choice);
         self.commit(change);
         self.start_control_plane();
+        self.tell_threads();
+        self.sweep_leftovers();
+        Ok(warnings)
+    }
+
+    /// Gives the threads beside the workers the new configuration.
+    fn tell_threads(&mut self) {
         if let Err(problem) = self.certificates.take_up(&self.site) {
             self.log(Level::Error, &problem.to_string());
         }
@@ -168,8 +175,6 @@ impl Server {
             self.log(Level::Error, &problem.to_string());
         }
         self.join_cluster();
-        self.sweep_leftovers();
-        Ok(warnings)
     }
 
     async fn reopen_sockets(

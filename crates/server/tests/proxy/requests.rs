@@ -259,7 +259,7 @@ fn the_last_host_of_a_block_counts() {
     assert_eq!(server.stderr().matches(warning).count(), 1, "{}", server.stderr());
 }
 
-/// U3: a client removes fields of the connection, and none that says where a request comes from.
+/// U3, V6: a client removes fields of the connection, and none that says where a request comes from.
 #[test]
 fn a_client_does_not_have_the_fields_of_a_front_server_removed() {
     let backend = echo();
