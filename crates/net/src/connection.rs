@@ -451,25 +451,31 @@ impl<T: ClientTransport> Connection<T> {
 
     /// The earliest deadline in effect and its owner: the one table of deadlines.
     fn next_deadline(&self, shutdown: ShutdownRequest) -> Option<(Deadline, Owner)> {
-        let protocol = self.link.protocol.next_deadline().map(|it| (it, Owner::Protocol));
-        // A pause of ours ends only if the transport would take the bytes.
-        let is_full = self.transport.is_full();
-        let exchanges = self.exchanges.iter().filter_map(|exchange| {
-            let deadline = exchange.next_deadline()?;
-            let counts = deadline.kind != DeadlineKind::Rate || !is_full;
-            counts.then_some((deadline, Owner::Exchange(exchange.id)))
-        });
-        let ends_idle = self.link.protocol.closes_when_quiet() && self.link.protocol.is_idle();
-        let drain = (shutdown == ShutdownRequest::Drain && ends_idle).then(|| {
+        let mut next = self.link.protocol.next_deadline().map(|it| (it, Owner::Protocol));
+        let mut offer = |deadline: Deadline, owner| {
+            if next.is_none_or(|(known, _)| deadline.at < known.at) {
+                next = Some((deadline, owner));
+            }
+        };
+        for exchange in self.exchanges.iter() {
+            let Some(deadline) = exchange.next_deadline() else { continue };
+            // A pause of ours ends only if the transport would take the bytes.
+            if deadline.kind != DeadlineKind::Rate || !self.transport.is_full() {
+                offer(deadline, Owner::Exchange(exchange.id));
+            }
+        }
+        let protocol = &self.link.protocol;
+        if shutdown == ShutdownRequest::Drain && protocol.closes_when_quiet() && protocol.is_idle()
+        {
             // A session that drains and is idle ends at once, unless its client was here a moment ago: then
             // the next request may be on its way, and a close would reset it.
             let is_shaking_hands =
                 self.flags.is_undecided && !matches!(self.transport.secured(), Secured::No);
             let quiet = if is_shaking_hands { HANDSHAKE_QUIET } else { DRAIN_QUIET };
             let at = self.active + quiet;
-            (Deadline { at, kind: DeadlineKind::Shutdown }, Owner::Drain)
-        });
-        protocol.into_iter().chain(exchanges).chain(drain).min_by_key(|(deadline, _)| deadline.at)
+            offer(Deadline { at, kind: DeadlineKind::Shutdown }, Owner::Drain);
+        }
+        next
     }
 
     /// Acts on what the engine says. Body bytes are handed over where they are received.

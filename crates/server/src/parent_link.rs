@@ -189,9 +189,7 @@ impl Server {
                 for asked in self.orders.upgrades.drain(..) {
                     let _ = asked.send(Ok(()));
                 }
-                self.is_replaced = true;
-                self.log(Level::Notice, &format!("upgrade: process {by} serves now"));
-                return self.tell_drain(Fact::Asked(Manner::Graceful));
+                return self.drain_for(by);
             }
             Order::UpgradeFailed(why) => {
                 self.log(Level::Emerg, &format!("upgrade failed, this process continues: {why}"));

@@ -233,9 +233,14 @@ impl Server {
         if let Some(asked) = upgrade.asked.take() {
             let _ = asked.send(Ok(()));
         }
+        service_manager::tell(State::Replaced { by }, format_args!("process {by} has taken over"));
+        self.drain_for(by)
+    }
+
+    /// Another process serves now: this one finishes what it has, however long that takes (O3).
+    pub(crate) fn drain_for(&mut self, by: u32) -> Order {
         self.is_replaced = true;
         self.log(Level::Notice, &format!("upgrade: process {by} serves now"));
-        service_manager::tell(State::Replaced { by }, format_args!("process {by} has taken over"));
         self.drain.set_grace(self.site.config().main.former_sessions_timeout);
         self.tell_drain(Fact::Asked(Manner::Graceful))
     }

@@ -13,12 +13,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use background_load::{ByPidFile, Load, install, is_over, is_root, rounds, send};
 use common::{BINARY, LONG, http};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use sekisho_testkit::process::worker_of;
-use sekisho_testkit::{Client, Server, Signal, Tree, as_root, eventually, run};
+use sekisho_testkit::{Client, Server, Signal, Stopwatch, Tree, as_root, eventually, pause, run};
 
 /// A configuration whose server is known by its pid file.
 fn config(listen: &str) -> String {
@@ -104,6 +105,39 @@ fn the_old_process_finishes_what_it_has_begun() {
     assert_eq!(server.wait_exit(LONG).code(), Some(0));
     assert!(!server.tree().exists("server.pid.oldbin"));
     assert_eq!(current.pid().map(|pid| pid.to_string()), Some(new));
+}
+
+/// O3: longer than a stop may take by default (10 s), with a parent and without.
+#[test]
+fn a_download_outlives_an_upgrade_however_long_it_takes() {
+    const LIFE: Duration = Duration::from_millis(11_500);
+    let download = |main: &str| {
+        let (mut server, current) = start(&format!("{main}{}", config("listen 127.0.0.1:{port};")));
+        let file = fs::File::create(server.tree().path("root/large.bin")).expect("a file");
+        file.set_len(16 << 20).expect("a file of zeros takes no room");
+        let mut running = server.connect().with_patience(LONG);
+        running.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        running.read_bytes(1000);
+        let old = current.pid();
+        current.signal(Signal::USR2);
+        eventually("the new process", LONG, || current.pid().is_some_and(|pid| Some(pid) != old));
+        let (watch, mut read) = (Stopwatch::start(), 1000);
+        while watch.elapsed() < LIFE {
+            read += running.read_bytes(10_000).len();
+            pause(Duration::from_millis(100));
+        }
+        assert_eq!(running.read_bytes((16 << 20) - read).len(), (16 << 20) - read);
+        running.half_close();
+        running.read_to_close();
+        assert_eq!(server.wait_exit(LONG).code(), Some(0));
+        let last = current.pid().expect("it runs");
+        current.signal(Signal::QUIT);
+        eventually("its end", LONG, || is_over(last));
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| download(""));
+        scope.spawn(|| download("master_process on;\n"));
+    });
 }
 
 /// A balancer that sends new requests elsewhere goes on doing so, until the operator says otherwise.

@@ -341,7 +341,7 @@ fn a_drip_is_no_body() {
     // T4, C7: a byte now and then keeps `client_body_timeout`, and is too slow all the same.
     let tree = Tree::new();
     tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; exec cat"));
-    let site = Site::start(tree, "client_body_timeout 1s;");
+    let site = Site::start(tree, "client_body_timeout 1s; client_body_min_rate 240;");
     let mut client = site.server.connect();
     client.send("POST /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
     let is_refused = sekisho_testkit::wait_for(LONG, || {
