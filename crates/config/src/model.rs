@@ -131,7 +131,7 @@ pub struct Main {
     pub connections_per_address: Option<usize>,
     /// `worker_shutdown_timeout`: how long a graceful stop may take.
     pub worker_shutdown_timeout: Option<Duration>,
-    /// The same directive for sessions of a former configuration or binary: they have no limit unless it is set.
+    /// `worker_shutdown_timeout` where it is set: how long sessions of a former configuration or binary may stay.
     pub former_sessions_timeout: Option<Duration>,
     /// `sandbox` and its companions.
     pub privilege: Privilege,

@@ -51,7 +51,7 @@ impl<T> PatternList<T> {
         self.list.is_empty()
     }
 
-    /// Those that may match a text, in order: no other does.
+    /// The patterns that may match a text, in order. No other pattern matches it.
     pub fn candidates(&self, text: &[u8]) -> impl Iterator<Item = &(Arc<Pattern>, T)> {
         let (all, some) = match &self.filter {
             None => (Some(self.list.iter()), None),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same expressions match in the same order, with the same groups, as if each were tried.
+        /// Expressions match in the same order, with the same groups, as if each were tried.
         #[test]
         fn no_expression_that_matches_is_left_out(
             sources in prop::collection::vec(

@@ -70,7 +70,7 @@ impl Texts {
         index.shrink_to_fit(|number| hasher.hash_one(text(bytes, ends, *number)));
     }
 
-    /// The same; texts are found by their numbers only from now on.
+    /// Gives unused memory back and drops the index: texts are found by their numbers only from now on.
     pub(crate) fn seal(&mut self) {
         self.index = HashTable::new();
         self.shrink();

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::priority::Priority;
 
-    /// The same by a scan of all streams.
+    /// The next stream to send, found by a scan of all streams.
     fn scanned(streams: &Streams) -> Option<StreamId> {
         let able = || streams.iter().filter(|(_, it)| it.is_ready && it.send_window > 0);
         let urgency = able().map(|(_, it)| it.priority.urgency).min()?;

@@ -88,7 +88,7 @@ impl Driven {
 pub(crate) struct Scheduler {
     /// The epoll of the worker's sockets: of sessions, and of connections to servers.
     pub(crate) reactor: Rc<Reactor>,
-    /// The same in the runtime's type for pipes, through which any descriptor can be waited for.
+    /// That epoll in the runtime's type for pipes, through which any descriptor can be waited for.
     epoll: Receiver,
     wake_queue: Arc<WakeQueue>,
     /// By place; `None` for one that has its turn, too.

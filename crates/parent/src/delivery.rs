@@ -180,9 +180,9 @@ pub enum Say<'a> {
     Verdict(bool, &'a str),
     /// An operator asks for a reload at the control socket.
     Reload,
-    /// The same for the logs.
+    /// An operator asks for the logs to be reopened.
     Reopen,
-    /// The same for an upgrade.
+    /// An operator asks for an upgrade of the binary.
     Upgrade,
     /// It is about to end: its sockets are not used any more.
     Stopping,

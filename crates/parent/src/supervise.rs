@@ -36,7 +36,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 const LIFE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// So many packets are read before signals have their turn: a worker process that was taken over may send on and on.
+/// Maximum number of packets read before signals have their turn: a worker process that was taken over may flood.
 const PACKETS_MAX: usize = 64;
 /// A line of the worker process for the service manager is cut to this length.
 const STATUS_BYTES_MAX: usize = 256;
@@ -49,7 +49,7 @@ enum Phase {
     Serving,
     /// It ends with its worker process.
     Stopping,
-    /// The same, and a new parent has the sockets.
+    /// It ends with its worker process, and a new parent has the sockets.
     Replaced,
 }
 

@@ -41,7 +41,7 @@ impl Packet {
         Self { text, fd }
     }
 
-    /// The same about a path.
+    /// A packet about a path.
     pub(crate) fn of_path(word: &str, path: &Path, fd: OwnedFd) -> Self {
         Self::new(word, path.as_os_str().as_bytes(), Some(fd))
     }
@@ -115,7 +115,7 @@ pub fn address_text(address: &ListenAddress) -> Vec<u8> {
     }
 }
 
-/// The same, read.
+/// Reads an address that was written by the function above.
 pub fn parse_address(text: &[u8]) -> Option<ListenAddress> {
     let address = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
     if let Some(rest) = text.strip_prefix(b"unix:") {

@@ -20,7 +20,7 @@ pub(crate) struct Captures {
     count: Cell<usize>,
     /// Whether an expression could not be decided within its bound.
     is_exhausted: bool,
-    /// The same for a variable; it is logged there.
+    /// Whether an expression of a variable (`map`) could not be decided; that is logged where the variable is made.
     is_variable_exhausted: Cell<bool>,
     /// The match that `$1` is of; `None` where a script's expression has failed since.
     numbered: Option<usize>,

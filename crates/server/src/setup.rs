@@ -18,7 +18,7 @@ use crate::{
 
 /// Where the configuration is by default.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
-/// The same when the program is called as `nginx`, by the names of nginx's own options.
+/// Default paths when the program is called as `nginx`, by the names of nginx's own options.
 pub(crate) const NGINX_PATHS: [(&str, &str); 2] =
     [("conf-path", "/etc/nginx/nginx.conf"), ("pid-path", "/run/nginx.pid")];
 /// Below the prefix, as in nginx.

@@ -164,7 +164,7 @@ impl Server {
         text.split_inclusive('\n').filter(|line| !is_phase(line)).collect()
     }
 
-    /// The same with all lines.
+    /// All lines of a log below `{dir}`.
     pub fn whole_log(&self, relative: &str) -> String {
         let watch = Stopwatch::start();
         loop {

@@ -32,7 +32,7 @@ struct Slots {
 #[derive(Debug)]
 struct Slot {
     generation: u32,
-    /// What has become ready and has not been taken.
+    /// Readiness that the transport has not been told of.
     ready: Ready,
     /// What the waker is to be woken for.
     wanted: Ready,

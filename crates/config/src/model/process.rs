@@ -14,6 +14,6 @@ pub struct Processes {
 pub enum Workers {
     /// One for each core.
     Auto,
-    /// So many.
+    /// This number.
     Count(usize),
 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use super::TOO_WIDE;
 
-/// So many entries of folders are looked at for one configuration. What lies beyond is refused, and the log names it.
+/// Maximum number of folder entries that are looked at for one configuration. Links beyond it are refused and logged.
 const ENTRIES_MAX: usize = 20_000;
-/// So many targets are added.
+/// Maximum number of targets that are added.
 const TARGETS_MAX: usize = 256;
 
 /// The targets of links that leave these folders, each outside of all of them.

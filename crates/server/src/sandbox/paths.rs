@@ -97,7 +97,7 @@ impl Network {
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct SandboxPaths {
     pub(crate) all: BTreeMap<PathBuf, Right>,
-    /// Those that are served: `root` and `alias`.
+    /// Folders that are served: `root` and `alias`.
     pub(crate) served: BTreeSet<PathBuf>,
     /// Where a path begins with a variable, so that it may lead anywhere: the directive.
     pub(crate) boundless: Option<&'static str>,

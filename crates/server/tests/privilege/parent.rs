@@ -196,7 +196,7 @@ fn a_taken_over_user_cannot_have_the_parent_open_another_file() {
     let given = fs::read_dir(format!("/proc/{}/fd", server.worker())).expect("it runs").flatten();
     let given: Vec<_> = given.filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
     assert!(!given.contains(&server.tree().path("secret")), "{given:?}");
-    // The same file by root's own path is given.
+    // That file is given by root's own path.
     server.rewrite_config(&locked("secret"));
     assert_eq!(reload(&server).0, 0);
     assert_eq!(ask(&server), 200);

@@ -131,7 +131,7 @@ fn hot_variants_are_told_apart() {
     assert_eq!(status(&client.request("GET", "/", "X-Kind: d\r\n")), "MISS");
 }
 
-/// What has expired is fetched, or given as `proxy_cache_use_stale` says.
+/// An expired entry is fetched, or served as `proxy_cache_use_stale` says.
 #[test]
 fn a_hot_entry_expires() {
     let is_down = Arc::new(Mutex::new(false));
