@@ -285,13 +285,13 @@ fn a_map_that_runs_out_of_steps_fails_the_request() {
         ),
     );
     let mut client = server.connect();
-    let long = format!("x{}", "a".repeat(60));
+    let hostile = format!("x{}", "a".repeat(60));
     for path in ["/if", "/to"] {
         assert_eq!(client.get(&format!("{path}?m=xa")).text(), "passed", "{path}");
-        assert_eq!(client.get(&format!("{path}?m={long}")).status, 500, "{path}");
+        assert_eq!(client.get(&format!("{path}?m={hostile}")).status, 500, "{path}");
     }
     assert_eq!(client.get("/if?m=xaab").status, 403);
-    assert_eq!(client.get(&format!("/field?m={long}")).field("X-Deny"), None);
+    assert_eq!(client.get(&format!("/field?m={hostile}")).field("X-Deny"), None);
     let log = server.log("error.log");
     let told = log.lines().filter(|line| line.contains("\"$deny\" took too many steps"));
     let told: Vec<_> = told.collect();
