@@ -211,14 +211,38 @@ impl Fields {
     }
 
     /// Every value of a name, in any case.
-    pub fn all<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        self.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    #[inline]
+    pub fn all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+        let mut end = 0;
+        self.lengths.iter().filter_map(move |lengths| {
+            let start = end;
+            end += lengths.line();
+            // Most names are of another length.
+            if lengths.name as usize != name.len() {
+                return None;
+            }
+            let (own, value) = self.lines[start..end - LINE_END.len()].split_at(name.len());
+            own.eq_ignore_ascii_case(name).then(|| &value[SEPARATOR.len()..])
+        })
     }
 
     /// The first value of a name, in any case.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        let mut all = self.iter();
-        all.find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+        self.all(name.as_bytes()).next()
+    }
+
+    /// Appends the lines of those whose name is wanted, as HTTP/1 writes them.
+    pub fn write_lines(&self, out: &mut Vec<u8>, is_wanted: impl Fn(&[u8]) -> bool) {
+        let (mut start, mut end) = (0, 0);
+        for lengths in &self.lengths {
+            let at = end;
+            end += lengths.line();
+            if !is_wanted(&self.lines[at..at + lengths.name as usize]) {
+                out.extend_from_slice(&self.lines[start..at]);
+                start = end;
+            }
+        }
+        out.extend_from_slice(&self.lines[start..end]);
     }
 
     /// Whether there is one of this name, in any case.

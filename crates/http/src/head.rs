@@ -12,6 +12,8 @@ pub enum Version {
     Http11,
     /// HTTP/2
     Http2,
+    /// HTTP/3
+    Http3,
 }
 
 impl Version {
@@ -22,6 +24,7 @@ impl Version {
             Self::Http11 => "HTTP/1.1",
             // As `$server_protocol` has it in nginx.
             Self::Http2 => "HTTP/2.0",
+            Self::Http3 => "HTTP/3.0",
         }
     }
 }
@@ -349,6 +352,12 @@ impl Head {
     pub fn known(&self, known: Known) -> Option<&[u8]> {
         let index = usize::from(self.first[known as usize]).checked_sub(1)?;
         Some(self.at(self.fields.get(index)?.value))
+    }
+
+    /// Whether the client asks for a tunnel in HTTP/2 or HTTP/3 (RFC 8441, RFC 9220): a 2xx response would open it.
+    pub fn asks_tunnel(&self) -> bool {
+        matches!(self.version, Version::Http2 | Version::Http3)
+            && self.known(Known::Upgrade).is_some()
     }
 
     /// Every value of a known field, in order.

@@ -73,6 +73,7 @@ causes! {
     CodingRepeated BAD_REQUEST "the chunked coding is applied more than once";
     CodingNotLast BAD_REQUEST "the chunked coding is not the last one";
     CodingUnknown NOT_IMPLEMENTED "a transfer coding other than chunked";
+    ProtocolUnknown NOT_IMPLEMENTED "CONNECT for a protocol other than websocket";
     ExpectationUnknown EXPECTATION_FAILED "an expectation other than 100-continue";
     ChunkSizeInvalid BAD_REQUEST "chunk size is not 1 to 16 hexadecimal digits";
     ChunkEndInvalid BAD_REQUEST "chunk does not end with CRLF where it should";

@@ -109,6 +109,11 @@ impl Status {
         matches!(self.0, 301 | 302 | 303 | 307 | 308)
     }
 
+    /// Whether the request succeeded: 2xx.
+    pub const fn is_success(self) -> bool {
+        matches!(self.code(), 200..=299)
+    }
+
     /// Whether a response with this status never has a body (RFC 9110 §6.4.1).
     pub const fn is_bodyless(self) -> bool {
         self.0 < 200 || self.0 == 204 || self.0 == 304

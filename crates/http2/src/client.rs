@@ -235,7 +235,7 @@ impl Client {
     /// Counts something that brings the upstream nothing.
     fn spend(&mut self, bound: Bound, now: Moment) -> Result<(), Failure> {
         let rate = self.bounds.rate(bound);
-        if self.budget.spend(bound, rate, now) {
+        if self.budget.spend(bound as usize, rate, now) {
             Ok(())
         } else {
             Err(Failure::BadBody(BodyFault::Flood))
@@ -429,7 +429,7 @@ impl UpstreamProtocol for Client {
             self.send_window -= len as i64;
             self.stream_send_window -= len as i64;
             // Each frame may be acknowledged on its stream and on the connection.
-            self.budget.earn(Bound::WindowUpdates, 2);
+            self.budget.earn(Bound::WindowUpdates as usize, 2);
             let flags = if ends { flag::END_STREAM } else { 0 };
             self.last_frame = Some(scratch.out.len());
             frame::header(&mut scratch.out, len as usize, Kind::Data, flags, self.stream);

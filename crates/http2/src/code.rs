@@ -1,29 +1,7 @@
 //! Error codes of RST_STREAM and GOAWAY (RFC 9113 §7).
 
-macro_rules! codes {
-    ($($variant:ident $number:literal $name:literal;)*) => {
-        /// Why a stream or the connection ends.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum Code { $(#[doc = $name] $variant,)* }
-
-        impl Code {
-            /// Every code, in the order of its number.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The number on the wire.
-            pub const fn number(self) -> u32 {
-                match self { $(Self::$variant => $number,)* }
-            }
-
-            /// The name in the RFC.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-        }
-    };
-}
-
-codes! {
+sekisho_http::error_codes! {
+    u32;
     NoError 0x0 "NO_ERROR";
     Protocol 0x1 "PROTOCOL_ERROR";
     Internal 0x2 "INTERNAL_ERROR";

@@ -15,6 +15,7 @@ mod shutdown;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use sekisho_http::Schedule;
 use sekisho_lifecycle::{CloseReason, Deadline, Engine, Moment, Stage, Step};
 
 pub use deadlines::Owner;
@@ -26,7 +27,6 @@ use crate::event::{Event, Loss, Scratch, StreamId};
 use crate::frame::{self, MAX_31, PAYLOAD_BYTES_MAX, WINDOW_BYTES};
 use crate::hpack::{Decoder, Encoder};
 use crate::policy::Policy;
-use crate::schedule::Schedule;
 use crate::stream::{Closed, Output, Streams};
 
 /// How many bytes of answers to the peer's control frames may wait before no more input is taken: a peer
@@ -104,7 +104,7 @@ pub struct Http2 {
     /// Streams that may have something to tell about their body.
     listed: Vec<StreamId>,
     /// Streams whose shell has body bytes to send.
-    schedule: Schedule,
+    schedule: Schedule<StreamId>,
     /// Frames to be sent that were made without a scratch.
     control: Vec<u8>,
     /// Responses on their way, and where in the output each one ends.
@@ -217,15 +217,14 @@ impl Http2 {
 
     /// The policy of the server or location that was chosen for a stream (T8).
     pub fn set_policy(&mut self, id: StreamId, policy: &Arc<Policy>) {
-        let is_same = Arc::ptr_eq(&self.policy, policy);
         if let Some(stream) = self.streams.get_mut(id) {
-            stream.policy = (!is_same).then(|| Arc::clone(policy));
+            stream.set_policy(&self.policy, policy);
         }
     }
 
     /// The policy in effect for a stream.
     pub fn policy(&self, id: StreamId) -> &Arc<Policy> {
-        self.streams.get(id).and_then(|stream| stream.policy.as_ref()).unwrap_or(&self.policy)
+        self.streams.get(id).map_or(&self.policy, |stream| stream.policy(&self.policy))
     }
 
     /// Events that did not come from input; [`receive`](Engine::receive) gives them as well, before it takes
@@ -371,7 +370,7 @@ impl Http2 {
     /// Counts something that brings the peer nothing; beyond the bound the connection ends (M4).
     fn spend(&mut self, bound: Bound, now: Moment) -> bool {
         let rate = self.policy.rate(bound);
-        let is_within = self.budget.spend(bound, rate, now);
+        let is_within = self.budget.spend(bound as usize, rate, now);
         if !is_within {
             self.exceed(bound);
         }
@@ -409,7 +408,7 @@ impl Http2 {
             Output::Gone => {}
             Output::Finished => self.streams.remove(id, Closed::Otherwise),
             _ => {
-                self.schedule.set_ready(id, stream, false);
+                self.schedule.set_ready(id, &mut stream.place, false, false);
                 stream.leave();
                 self.unready(id);
                 self.events.push_back(Event::ClientLost(id, loss));
@@ -420,7 +419,7 @@ impl Http2 {
     fn lose_streams(&mut self) {
         for (id, stream) in self.streams.iter_mut() {
             if !matches!(stream.output, Output::Gone | Output::Finished) {
-                self.schedule.set_ready(id, stream, false);
+                self.schedule.set_ready(id, &mut stream.place, false, false);
                 stream.leave();
                 self.events.push_back(Event::ClientLost(id, Loss::Connection));
             }
@@ -475,7 +474,12 @@ impl Http2 {
             match self.drain {
                 Drain::Final(reason, _) => self.end(reason),
                 _ if self.ended => self.end(CloseReason::PeerClosed),
-                Drain::No | Drain::Announced(_) => self.arm_idle(now),
+                Drain::No | Drain::Announced(_) => {
+                    if self.settings_at.is_none() {
+                        self.arm_settings(now);
+                    }
+                    self.arm_idle(now);
+                }
             }
         }
         let Phase::Over(reason) = self.phase else { return };

@@ -3,38 +3,14 @@
 
 use std::ops::Range;
 
-use sekisho_http::{Head, Refusal};
-use sekisho_lifecycle::{DeadlineKind, RequestId};
+use sekisho_http::request::Parts;
+use sekisho_http::{Head, Malformed, Refusal};
+use sekisho_lifecycle::DeadlineKind;
 
 use crate::budget::Bound;
-use crate::refusal::Malformed;
 
-/// A stream that was given to the shell: its number on the wire, and where the engine keeps it. Numbers are
-/// never used again, so that the id of a stream that is over finds nothing.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StreamId {
-    pub(crate) number: u32,
-    pub(crate) slot: u16,
-}
-
-impl StreamId {
-    /// The number on the wire.
-    pub const fn number(self) -> u32 {
-        self.number
-    }
-}
-
-impl From<StreamId> for RequestId {
-    fn from(id: StreamId) -> Self {
-        Self(u64::from(id.slot) << 32 | u64::from(id.number))
-    }
-}
-
-impl From<RequestId> for StreamId {
-    fn from(id: RequestId) -> Self {
-        Self { number: id.0 as u32, slot: (id.0 >> 32) as u16 }
-    }
-}
+/// A stream that was given to the shell.
+pub type StreamId = sekisho_http::StreamId<u32>;
 
 /// What a busy connection borrows from its worker's pool. It keeps it as long as
 /// [`is_idle`](crate::Http2::is_idle) is false.
@@ -49,6 +25,15 @@ pub struct Scratch {
     pub(crate) work: Work,
 }
 
+impl Scratch {
+    /// What it holds in memory.
+    pub fn capacity(&self) -> usize {
+        let Work { block, text, parts } = &self.work;
+        let own = [&self.out, &self.body, block, text].map(Vec::capacity);
+        self.head.capacity() + parts.capacity() + own.iter().sum::<usize>()
+    }
+}
+
 /// Room for a head while it is received.
 #[derive(Default, Debug)]
 pub(crate) struct Work {
@@ -56,10 +41,8 @@ pub(crate) struct Work {
     pub(crate) block: Vec<u8>,
     /// Strings of one field.
     pub(crate) text: Vec<u8>,
-    /// Pseudo-header fields, which may come in any order.
-    pub(crate) pseudo: Vec<u8>,
-    /// Cookies, which may come in crumbs.
-    pub(crate) cookie: Vec<u8>,
+    /// Parts of the head that is being put together.
+    pub(crate) parts: Parts,
 }
 
 /// What the shell must act on. Each stream that was reported by `Request` or `Refused` is ended by the shell
@@ -99,15 +82,4 @@ pub enum Loss {
     Expired(DeadlineKind),
     /// The connection is over.
     Connection,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_of_streams_are_ids_of_requests() {
-        let id = StreamId { number: 0x7fff_ffff, slot: 0xfffe };
-        assert_eq!(StreamId::from(RequestId::from(id)), id);
-    }
 }

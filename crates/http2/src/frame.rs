@@ -42,6 +42,8 @@ pub mod setting {
     pub const MAX_FRAME_SIZE: u16 = 5;
     /// `SETTINGS_MAX_HEADER_LIST_SIZE`
     pub const MAX_HEADER_LIST_SIZE: u16 = 6;
+    /// `SETTINGS_ENABLE_CONNECT_PROTOCOL` (RFC 8441)
+    pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
     /// `SETTINGS_NO_RFC7540_PRIORITIES`
     pub const NO_RFC7540_PRIORITIES: u16 = 9;
 }

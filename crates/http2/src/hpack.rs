@@ -7,10 +7,12 @@ pub mod table;
 
 use std::fmt;
 
+use sekisho_http::compression::prefixed::Unreadable;
 use sekisho_http::huffman::BadHuffman;
 
-pub use decode::{Decoder, Field};
+pub use decode::Decoder;
 pub use encode::Encoder;
+pub use sekisho_http::request::Field;
 
 /// Why a header block cannot be decoded. The connection is over then: the tables of both sides no longer agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +32,16 @@ pub enum Fault {
 impl From<BadHuffman> for Fault {
     fn from(_: BadHuffman) -> Self {
         Self::Huffman
+    }
+}
+
+impl From<Unreadable> for Fault {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::CutShort => Self::CutShort,
+            Unreadable::Number => Self::Number,
+            Unreadable::Huffman => Self::Huffman,
+        }
     }
 }
 

@@ -1,19 +1,11 @@
 //! The limits and timeouts of a connection. Shared by all connections of a server block or
 //! location; a stream may have another one than its connection when `:authority` has chosen so (T8).
 
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use crate::budget::{Bound, RATES};
+use sekisho_http::Rate;
 
-/// How often something may happen: so often at once, and so often a second after that.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rate {
-    /// At once.
-    pub burst: u32,
-    /// A second.
-    pub per_second: u32,
-}
+use crate::budget::{Bound, RATES};
 
 /// Limits and deadlines. `None` means none (T2).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,26 +34,7 @@ pub struct Policy {
     pub rates: [Rate; RATES],
 }
 
-impl Policy {
-    /// The rate of a bound.
-    pub fn rate(&self, bound: Bound) -> Rate {
-        self.rates.get(bound as usize).copied().unwrap_or(Rate { burst: 0, per_second: 0 })
-    }
-}
-
-impl Deref for Policy {
-    type Target = sekisho_http::Policy;
-
-    fn deref(&self) -> &Self::Target {
-        &self.common
-    }
-}
-
-impl DerefMut for Policy {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.common
-    }
-}
+sekisho_http::policy_parts!();
 
 impl Default for Policy {
     fn default() -> Self {

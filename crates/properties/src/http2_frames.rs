@@ -169,7 +169,7 @@ impl Shell {
 }
 
 /// The head as an HTTP/1 request.
-fn written(head: &Head) -> Vec<u8> {
+pub(crate) fn written(head: &Head) -> Vec<u8> {
     let mut text = [head.method_name(), b" ", head.target(), b" HTTP/1.1\r\n"].concat();
     for (name, value) in head.fields() {
         text.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
@@ -178,7 +178,8 @@ fn written(head: &Head) -> Vec<u8> {
     text
 }
 
-fn reads_the_same_in_http1(head: &Head) {
+/// The head is one request with the same meaning when it is written for HTTP/1.
+pub(crate) fn reads_the_same_in_http1(head: &Head) {
     let text = written(head);
     let mut engine = Http1::new(Arc::new(Policy1::default()), Moment::ZERO);
     let mut scratch = Scratch1::default();

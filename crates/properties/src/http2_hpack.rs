@@ -35,7 +35,8 @@ pub fn check(data: &[u8]) {
     }
 }
 
-fn blocks(data: &[u8]) -> Vec<&[u8]> {
+/// The parts of an input that FE FF separates.
+pub(crate) fn blocks(data: &[u8]) -> Vec<&[u8]> {
     let mut blocks = Vec::new();
     let mut rest = data;
     while let Some(at) = rest.windows(2).position(|pair| pair == [0xfe, 0xff]) {

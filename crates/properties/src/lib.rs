@@ -27,6 +27,10 @@ pub mod files;
 pub mod http2_engine;
 pub mod http2_frames;
 pub mod http2_hpack;
+pub mod http3_engine;
+pub mod http3_frames;
+pub mod http3_qpack;
+mod http3_streams;
 pub mod log;
 pub mod multipart;
 pub mod native;
@@ -62,7 +66,7 @@ pub struct Property {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Property; 37] = [
+pub const ALL: [Property; 40] = [
     Property { name: "request_head", check: request_head::check },
     Property { name: "chunked", check: chunked::check },
     Property { name: "differential", check: differential::check },
@@ -88,6 +92,9 @@ pub const ALL: [Property; 37] = [
     Property { name: "http2_frames", check: http2_frames::check },
     Property { name: "http2_hpack", check: http2_hpack::check },
     Property { name: "http2_engine", check: http2_engine::check },
+    Property { name: "http3_frames", check: http3_frames::check },
+    Property { name: "http3_qpack", check: http3_qpack::check },
+    Property { name: "http3_engine", check: http3_engine::check },
     Property { name: "ring", check: ring::check },
     Property { name: "upstream_http1", check: upstream_http1::check },
     Property { name: "upstream_http2", check: upstream_http2::check },

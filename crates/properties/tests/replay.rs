@@ -147,6 +147,9 @@ replays! {
     http2_frames_are_the_same_however_cut "http2_frames", // V5, V13
     header_blocks_have_one_meaning "http2_hpack", // V12
     http2_answers_each_stream_once "http2_engine", // V7, V8
+    http3_streams_are_the_same_however_cut "http3_frames", // V5, V13
+    header_blocks_of_http3_have_one_meaning "http3_qpack", // V12
+    http3_responds_once_on_each_stream "http3_engine", // V7, V8
     a_ring_believes_no_one "ring", // V42
     an_upstream_and_we_mean_the_same "upstream_http1", // V1, V2
     a_server_of_http2_and_we_mean_the_same "upstream_http2", // V7, V8, V9, V10, V12

@@ -1,14 +1,13 @@
 //! Fields of a header block into the head of an answer, or into trailers, or why not (RFC 9113 §8.1–§8.3). As strict as
 //! the server's side: everything that is taken could be written as one HTTP/1 answer with the same meaning (V5).
 
+use sekisho_http::request::{is_name_byte, number};
 use sekisho_http::upstream::{HeadFault, ResponseHead, is_hop_by_hop};
 use sekisho_http::{Fields, Status, Version};
 
 use super::Limits;
 use crate::hpack::Field;
 use sekisho_http::token::is_value_byte;
-
-use crate::request::{is_name_byte, number};
 
 /// A head that is being put together.
 pub(super) struct Assembly<'a> {

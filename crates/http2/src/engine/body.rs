@@ -4,9 +4,10 @@
 //! stream's stall delays no other, and what waits for handlers is bounded by the number of streams times the window
 //! of one.
 
-use sekisho_http::Refusal;
 use sekisho_http::refusal::Cause;
-use sekisho_lifecycle::Moment;
+use sekisho_http::stream::Tunnel;
+use sekisho_http::{BodyLength, Malformed, Refusal, Status};
+use sekisho_lifecycle::{Moment, Stage};
 
 use super::receive::Looked;
 use super::{Http2, Reading};
@@ -14,7 +15,6 @@ use crate::budget::Bound;
 use crate::code::Code;
 use crate::event::{Event, Loss, Scratch, StreamId};
 use crate::frame::{self, HEADER_BYTES, Header, MAX_31, WINDOW_BYTES, flag};
-use crate::refusal::Malformed;
 use crate::stream::{Closed, Fate, Output};
 
 impl Http2 {
@@ -28,34 +28,27 @@ impl Http2 {
         now: Moment,
     ) -> Result<(), Refusal> {
         let max = max.unwrap_or(u64::MAX);
-        let upload_window = self.policy(id).upload_window_bytes.min(MAX_31);
         let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
         if stream.fate != Fate::Open || stream.output != Output::Awaited {
             return Ok(());
         }
+        if stream.tunnel != Tunnel::No {
+            if stream.tunnel == Tunnel::Asked {
+                stream.tunnel = Tunnel::Waits;
+                self.events.push_back(Event::BodyEnd(id));
+            }
+            return Ok(());
+        }
         let stored = stream.stored.len() as u64;
         if stored.saturating_add(stream.missing.unwrap_or(0)) > max {
-            stream.fate = Fate::Discarded;
-            stream.stored = Vec::new();
+            stream.discard();
             return Err(Cause::BodyTooLarge.into());
         }
         (stream.fate, stream.allowance) = (Fate::Taken, max - stored);
-        if stream.has_ended {
-            stream.announces_end = true;
-        } else {
-            // A body that is known to fit needs no larger window.
-            let needed =
-                stream.missing.map_or(u64::from(upload_window), |missing| missing + stored);
-            if needed > u64::from(stream.window) && upload_window > stream.window {
-                let more = upload_window - stream.window;
-                stream.window = upload_window;
-                stream.receive_window = stream.receive_window.saturating_add(more).min(MAX_31);
-                frame::window_update(&mut self.control, id.number, more);
-            }
-        }
         let expects = std::mem::take(&mut stream.expects);
+        self.widen_window(id);
         if expects && stored == 0 {
-            self.inform(id, sekisho_http::Status::CONTINUE, [], scratch, now);
+            self.inform(id, Status::CONTINUE, [], scratch, now);
         }
         self.list(id);
         self.await_body(id, now);
@@ -63,17 +56,51 @@ impl Http2 {
         Ok(())
     }
 
+    /// Opens the tunnel that the client asks for: the response is 200, and what the client sends comes as events about
+    /// a body. Not where it does not ask, or has a response: then nothing was written.
+    pub fn upgrade<'f>(
+        &mut self,
+        id: StreamId,
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> bool {
+        let Some(stream) = self.streams.get_mut(id) else { return false };
+        if self.stage != Stage::Open || !stream.open_tunnel() {
+            return false;
+        }
+        self.respond(id, Status::OK, BodyLength::Unknown, fields, scratch, now);
+        self.widen_window(id);
+        self.list(id);
+        self.put_out(scratch.out.len(), scratch, now);
+        true
+    }
+
+    /// The bytes of a stream are taken: its window is made larger, unless they are known to fit.
+    fn widen_window(&mut self, id: StreamId) {
+        let upload_window = self.policy(id).upload_window_bytes.min(MAX_31);
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        if stream.has_ended {
+            stream.announces_end = true;
+            return;
+        }
+        let stored = stream.stored.len() as u64;
+        let needed = stream.missing.map_or(u64::from(upload_window), |missing| missing + stored);
+        if needed > u64::from(stream.window) && upload_window > stream.window {
+            let more = upload_window - stream.window;
+            stream.window = upload_window;
+            stream.receive_window = stream.receive_window.saturating_add(more).min(MAX_31);
+            frame::window_update(&mut self.control, id.number, more);
+        }
+    }
+
     /// Holds the body back while the handler cannot take more of it, and lets it come again. Meanwhile the
     /// client is not late, so no deadline of the client's runs (T9).
     pub fn hold_body(&mut self, id: StreamId, held: bool, now: Moment) {
         let Some(stream) = self.streams.get_mut(id) else { return };
-        if stream.held.is_some() == held {
+        if !stream.hold(held, now) {
             return;
         }
-        let since = std::mem::replace(&mut stream.held, held.then_some(now));
-        // The clock of `client_body_min_rate` has stood still meanwhile, and is not set back.
-        let length = since.map(|since| now.since(since)).unwrap_or_default();
-        stream.latest = stream.latest.map(|latest| latest + length);
         if !held {
             self.list(id);
         }
@@ -102,7 +129,9 @@ impl Http2 {
 
     /// Whether body bytes of the request may still come.
     pub fn request_has_body(&self, id: StreamId) -> bool {
-        self.streams.get(id).is_some_and(|stream| !stream.has_ended || !stream.stored.is_empty())
+        self.streams.get(id).is_some_and(|stream| {
+            stream.has_body() || (stream.tunnel == Tunnel::No && !stream.stored.is_empty())
+        })
     }
 
     /// The declared `Content-Length` of the request, less what has come.
@@ -286,9 +315,7 @@ impl Http2 {
     /// More came than the shell will take.
     fn exceed_body(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(id) else { return };
-        stream.fate = Fate::Discarded;
-        stream.stored = Vec::new();
-        (stream.read_at, stream.latest) = (None, None);
+        stream.discard();
         if stream.output == Output::Awaited {
             self.events.push_back(Event::Refused(id, Cause::BodyTooLarge.into()));
         } else {
@@ -359,7 +386,7 @@ impl Http2 {
                 Output::Ended | Output::Finished | Output::Gone => false,
             };
             if is_lost {
-                self.schedule.set_ready(id, stream, false);
+                self.schedule.set_ready(id, &mut stream.place, false, false);
                 stream.leave();
                 self.events.push_back(Event::ClientLost(id, Loss::Connection));
             }

@@ -4,7 +4,7 @@
 //! | Owner | Kind | Limits | At expiry |
 //! |---|---|---|---|
 //! | connection | `Header` | accept to the end of the first head; a later frame or header block from its first byte to its last | GOAWAY, close |
-//! | connection | `Handshake` | our SETTINGS to their acknowledgement | GOAWAY(SETTINGS_TIMEOUT), close |
+//! | connection | `Handshake` | quiet time without an open stream until our SETTINGS are acknowledged | GOAWAY(SETTINGS_TIMEOUT), close |
 //! | connection | `KeepAlive` | quiet time without an open stream | GOAWAY, close |
 //! | connection | `Send` | output that the transport does not take; a used-up window of the connection | abort |
 //! | connection | `Drain` | first GOAWAY of a graceful end to its echo | the second GOAWAY |
@@ -13,31 +13,17 @@
 //! | stream | `Linger` | the end of a request whose response is complete | RST_STREAM(NO_ERROR) |
 //! | stream | `Send` | a used-up window of the stream | reset, client lost |
 
-use std::time::Duration;
-
 use sekisho_http::refusal::Cause;
+use sekisho_http::stream::{PROGRESS_BYTES, RATE_GRACE, earliest};
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Moment, Stage};
 
 use super::{Drain, Http2, Phase};
 use crate::code::Code;
 use crate::event::{Event, Loss, StreamId};
-use crate::stream::{Fate, Output, Stream};
-
-/// How long a body may take before `client_body_min_rate` is asked for, where there is no `client_body_timeout` to
-/// take for it.
-const RATE_GRACE: Duration = Duration::from_secs(10);
-/// How much a client must let us send before its window deadline is set anew. A window that is opened byte by
-/// byte counts as closed (V11).
-const PROGRESS_BYTES: u32 = 1024;
+use crate::stream::{Output, Stream};
 
 /// Whose deadline it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Owner {
-    /// The connection's.
-    Connection,
-    /// One stream's.
-    Stream(StreamId),
-}
+pub type Owner = sekisho_http::stream::Owner<StreamId>;
 
 impl Http2 {
     /// The earliest deadline in effect, if any, and its owner (T2).
@@ -51,16 +37,7 @@ impl Http2 {
             (self.drain_at, DeadlineKind::Drain),
             (self.linger_at, DeadlineKind::Linger),
         ];
-        let of_connection = of_connection
-            .into_iter()
-            .filter_map(|(at, kind)| Some((Deadline { at: at?, kind }, Owner::Connection)));
-        let of_streams = self.streams.iter().flat_map(|(id, stream)| {
-            of_stream(stream)
-                .into_iter()
-                .flatten()
-                .map(move |deadline| (deadline, Owner::Stream(id)))
-        });
-        of_connection.chain(of_streams).min_by_key(|(deadline, _)| deadline.at)
+        earliest(of_connection, self.streams.iter().map(|(id, stream)| (id, of_stream(stream))))
     }
 
     /// The earliest deadline of one stream, for the live view.
@@ -109,8 +86,7 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(id) else { return };
         (stream.read_at, stream.latest) = (None, None);
         if stream.output == Output::Awaited {
-            stream.fate = Fate::Discarded;
-            stream.stored = Vec::new();
+            stream.discard();
             self.events.push_back(Event::Refused(id, Cause::BodyTimedOut.into()));
         } else {
             self.reset_number(id.number, Code::Cancel, Loss::Expired(DeadlineKind::Body));
@@ -123,7 +99,7 @@ impl Http2 {
         if is_starved(stream) {
             self.reset_number(id.number, Code::Cancel, Loss::Expired(DeadlineKind::Send));
         } else {
-            stream.window_at = None;
+            stream.send_at = None;
         }
     }
 
@@ -147,15 +123,26 @@ impl Http2 {
     }
 
     /// A frame is complete. Before the first request its deadline stays: it is that of the first head.
-    pub(super) fn between_frames(&mut self) {
+    pub(super) fn between_frames(&mut self, now: Moment) {
         if self.requests > 0 && self.block.is_none() {
             self.header_at = None;
         }
+        if self.settings_at.is_some() {
+            self.arm_settings(now);
+        }
+    }
+
+    /// The acknowledgement of our SETTINGS is awaited while nothing else comes and no stream is open: a client that
+    /// uses the connection without it keeps its responses.
+    pub(super) fn arm_settings(&mut self, now: Moment) {
+        let is_awaited = !self.is_acknowledged && self.streams.running() == 0;
+        let timeout = self.policy.settings_timeout.filter(|_| is_awaited);
+        self.settings_at = timeout.map(|timeout| now + timeout);
     }
 
     /// A request has been received: the connection is not idle.
     pub(super) fn stream_opened(&mut self) {
-        (self.header_at, self.idle_at) = (None, None);
+        (self.header_at, self.idle_at, self.settings_at) = (None, None, None);
     }
 
     /// No stream is open: quiet time begins when all output has left.
@@ -178,42 +165,31 @@ impl Http2 {
 
     /// Body bytes are awaited from now on.
     pub(super) fn await_body(&mut self, id: StreamId, now: Moment) {
-        let policy = self.policy(id);
-        let grace = policy.body_timeout.unwrap_or(RATE_GRACE);
-        let latest = policy.body_min_rate.map(|_| now + grace);
         if let Some(stream) = self.streams.get_mut(id) {
-            stream.latest = latest;
+            stream.await_body(&self.policy, now);
         }
         self.arm_body(id, now);
     }
 
-    /// Body bytes came: each one buys as much time as the slowest allowed client needs for it.
+    /// Body bytes came.
     pub(super) fn body_came(&mut self, id: StreamId, bytes: usize, now: Moment) {
         if bytes == 0 {
             return;
         }
-        let rate = self.policy(id).body_min_rate;
-        if let (Some(rate), Some(stream)) = (rate, self.streams.get_mut(id)) {
-            let nanos = bytes as u128 * 1_000_000_000 / u128::from(rate.max(1));
-            let bought = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-            stream.latest = stream.latest.map(|latest| latest + bought);
+        if let Some(stream) = self.streams.get_mut(id) {
+            stream.body_came(&self.policy, bytes);
         }
         self.arm_body(id, now);
     }
 
-    /// Arms what is asked of the client for its body. While the handler holds it back, or has used the window
-    /// up, the client is not late (T9).
+    /// Arms what is asked of the client for its body. While the handler has used the window up, the client is not
+    /// late (T9).
     pub(super) fn arm_body(&mut self, id: StreamId, now: Moment) {
-        let timeout = self.policy(id).body_timeout;
         let Some(stream) = self.streams.get_mut(id) else { return };
-        let is_awaited = stream.fate == Fate::Taken
-            && !stream.has_ended
-            && stream.held.is_none()
-            && stream.receive_window > 0
-            && stream.output != Output::Gone;
-        let quiet = timeout.map(|timeout| now + timeout);
-        stream.read_at =
-            if is_awaited { quiet.into_iter().chain(stream.latest).min() } else { None };
+        stream.arm_body(&self.policy, now);
+        if stream.receive_window == 0 {
+            stream.read_at = None;
+        }
     }
 
     /// The rest of a request whose response is complete is awaited for a while.
@@ -226,14 +202,12 @@ impl Http2 {
 
     /// Looks whether a client keeps a stream, or all of them, from sending by small windows.
     pub(super) fn watch_window(&mut self, id: StreamId, now: Moment) {
-        let timeout = self.policy(id).send_timeout;
         if let Some(stream) = self.streams.get_mut(id) {
             if stream.progress >= PROGRESS_BYTES || !is_starved(stream) {
-                stream.window_at = None;
+                stream.send_at = None;
             }
-            if stream.window_at.is_none() && is_starved(stream) {
-                stream.progress = 0;
-                stream.window_at = timeout.map(|timeout| now + timeout);
+            if is_starved(stream) {
+                stream.arm_send(&self.policy, now);
             }
         }
         if self.progress >= PROGRESS_BYTES || !self.is_starved() {
@@ -247,7 +221,7 @@ impl Http2 {
 
     /// The same for all streams, after a change of SETTINGS.
     pub(super) fn watch_windows(&mut self, now: Moment) {
-        let ready = self.streams.iter().filter(|(_, stream)| stream.is_ready);
+        let ready = self.streams.iter().filter(|(_, stream)| stream.place.is_ready());
         for id in ready.map(|(id, _)| id).collect::<Vec<_>>() {
             self.watch_window(id, now);
         }
@@ -265,13 +239,12 @@ fn of_stream(stream: &Stream) -> [Option<Deadline>; 2] {
         Output::Finished => DeadlineKind::Linger,
         _ => DeadlineKind::Body,
     };
-    [(stream.read_at, awaited), (stream.window_at, DeadlineKind::Send)]
-        .map(|(at, kind)| Some(Deadline { at: at?, kind }))
+    stream.deadlines(awaited)
 }
 
 /// Whether the window of a stream keeps it from sending.
 fn is_starved(stream: &Stream) -> bool {
-    stream.is_ready
+    stream.place.is_ready()
         && stream.send_window < i64::from(PROGRESS_BYTES)
         && u64::try_from(stream.send_window).unwrap_or(0) < stream.unsent()
 }

@@ -1,5 +1,8 @@
 //! Header blocks: requests and trailers.
 
+use sekisho_http::request::{Assembly, Message, Wrong, check_trailer};
+use sekisho_http::stream::{RequestState, Tunnel};
+use sekisho_http::{Malformed, Place, Version};
 use sekisho_lifecycle::{CloseReason, Moment};
 
 use super::{Block, Drain, Http2};
@@ -7,8 +10,6 @@ use crate::budget::Bound;
 use crate::code::Code;
 use crate::event::{Event, Loss, Scratch};
 use crate::frame::{self, Header, MAX_31, WINDOW_BYTES, flag};
-use crate::refusal::Malformed;
-use crate::request::{Assembly, Message, Wrong, check_trailer};
 use crate::stream::{Closed, Output, Stream};
 
 impl Http2 {
@@ -125,7 +126,9 @@ impl Http2 {
         now: Moment,
     ) -> Result<Option<Event>, Code> {
         let mut text = std::mem::take(&mut scratch.work.text);
-        let mut assembly = Assembly::new(&mut scratch.head, &mut scratch.work, &self.policy);
+        let parts = &mut scratch.work.parts;
+        let mut assembly =
+            Assembly::new(&mut scratch.head, parts, &self.policy.common, Version::Http2);
         let decoded = self.decoder.decode(fragment, &mut text, |field| assembly.take(field));
         let assembled = assembly.finish();
         scratch.work.text = text;
@@ -150,12 +153,13 @@ impl Http2 {
         if block.ends && message.length.is_some_and(|length| length > 0) {
             return Ok(Some(self.malformed(block.stream, Malformed::LengthDiffers, now)));
         }
-        let id = self.streams.insert(self.new_stream(block, message));
+        let stream = self.new_stream(block, message);
+        let id = self.streams.insert(block.stream, stream);
         self.requests += 1;
         self.stream_opened();
         // Each request may come with a few frames about it.
-        self.budget.earn(Bound::Priorities, 2);
-        self.budget.earn(Bound::UselessFrames, 1);
+        self.budget.earn(Bound::Priorities as usize, 2);
+        self.budget.earn(Bound::UselessFrames as usize, 1);
         if self.requests >= self.policy.keepalive_requests {
             self.announce_end(CloseReason::RequestsUsedUp, now);
         }
@@ -171,16 +175,18 @@ impl Http2 {
 
     fn new_stream(&self, block: Block, message: Message) -> Stream {
         let window = self.stream_window;
-        Stream {
+        let mut request = RequestState {
             has_ended: block.ends,
-            is_head: message.is_head,
-            expects: message.expects && !block.ends,
-            priority: message.priority,
+            place: Place::new(u64::from(block.stream), message.priority),
+            ..RequestState::new(u64::from(block.stream))
+        };
+        request.begin_request(&message);
+        Stream {
+            request,
             send_window: i64::from(self.peer_window),
             // Until the client knows our SETTINGS it goes by the default.
             receive_window: if self.is_acknowledged { window } else { window.max(WINDOW_BYTES) },
             window,
-            missing: message.length,
             ..Stream::new(block.stream)
         }
     }
@@ -217,6 +223,7 @@ impl Http2 {
         }
         let malformed = match checked {
             Err(malformed) => malformed,
+            Ok(()) if stream.tunnel != Tunnel::No => Malformed::TrailersInTunnel,
             Ok(()) if block.depends_on_itself => Malformed::DependsOnItself,
             Ok(()) if !block.ends => Malformed::TrailersWithoutEnd,
             Ok(()) => {

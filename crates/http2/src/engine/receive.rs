@@ -1,5 +1,6 @@
 //! The receiving half: input into frames, frames into events, one at a time.
 
+use sekisho_http::Priority;
 use sekisho_lifecycle::{Moment, Stage, Step};
 
 use super::{Http2, Phase, Reading};
@@ -10,7 +11,6 @@ use crate::frame::{
     self, HEADER_BYTES, Header, Kind, MAX_31, PAYLOAD_BYTES_MAX, PREFACE, WINDOW_BYTES, flag,
     setting,
 };
-use crate::priority::Priority;
 use crate::stream::{Closed, Output};
 
 /// How many settings of one frame count as one frame.
@@ -49,7 +49,7 @@ impl Http2 {
                 Looked::Taken(taken, event) => {
                     let event = event.map(|event| shifted(event, at));
                     at += taken;
-                    self.between_frames();
+                    self.between_frames(now);
                     if let Some(event) = event.or_else(|| self.next_event(scratch)) {
                         return Step { taken: at, event: Some(event) };
                     }
@@ -65,12 +65,13 @@ impl Http2 {
     /// Our SETTINGS, and the connection's window (RFC 9113 §3.4).
     pub(super) fn greet(&mut self, now: Moment) {
         self.phase = Phase::Greeting;
-        self.settings_at = self.policy.settings_timeout.map(|timeout| now + timeout);
+        self.arm_settings(now);
         let policy = &self.policy;
         let values = [
             (setting::MAX_CONCURRENT_STREAMS, policy.streams_max),
             (setting::INITIAL_WINDOW_SIZE, self.stream_window),
             (setting::MAX_HEADER_LIST_SIZE, policy.head_bytes_max.try_into().unwrap_or(u32::MAX)),
+            (setting::ENABLE_CONNECT_PROTOCOL, 1),
             (setting::NO_RFC7540_PRIORITIES, 1),
         ];
         frame::settings(&mut self.control, &values);
@@ -237,8 +238,8 @@ impl Http2 {
             && let Some(id) = self.streams.find(number)
             && let Some(stream) = self.streams.get_mut(id)
         {
-            stream.priority = Priority { is_given: true, ..Priority::parse(&payload[4..]) };
-            self.schedule.update(id, stream);
+            let priority = Priority { is_given: true, ..Priority::parse(&payload[4..]) };
+            self.schedule.set_priority(id, &mut stream.place, priority);
         }
         Ok(())
     }
@@ -332,7 +333,7 @@ impl Http2 {
                 let open = self.streams.iter_mut();
                 for (id, stream) in open.filter(|(_, stream)| stream.output != Output::Gone) {
                     stream.send_window += change;
-                    self.schedule.update(id, stream);
+                    self.schedule.set_able(id, &mut stream.request.place, stream.send_window > 0);
                     if stream.send_window > i64::from(MAX_31) {
                         return Err(Code::FlowControl);
                     }
@@ -401,7 +402,7 @@ impl Http2 {
             return Ok(());
         }
         stream.send_window += increment;
-        self.schedule.update(id, stream);
+        self.schedule.set_able(id, &mut stream.request.place, stream.send_window > 0);
         if stream.send_window > i64::from(MAX_31) {
             self.stream_violation(header.stream, Code::FlowControl, now);
         }

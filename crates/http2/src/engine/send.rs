@@ -1,6 +1,7 @@
 //! The sending half: responses into frames, and which stream's turn it is.
 
-use sekisho_http::token::is_value_byte;
+use sekisho_http::response::{is_response_field, with_lower_name};
+use sekisho_http::stream::Tunnel;
 use sekisho_http::{BodyLength, Sends, Status};
 use sekisho_lifecycle::{Moment, Stage};
 
@@ -9,7 +10,6 @@ use crate::budget::Bound;
 use crate::code::Code;
 use crate::event::{Scratch, StreamId};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, flag};
-use crate::request::is_name_byte;
 use crate::stream::{Closed, Fate, Output, Stream};
 
 /// Which stream may send, and how much.
@@ -20,9 +20,6 @@ pub struct Sendable {
     /// The longest DATA frame that it may send now; never 0.
     pub bytes_max: usize,
 }
-
-/// The longest name that is made lower case without an allocation; there is none in use that is longer.
-const NAME_BYTES_MAX: usize = 64;
 
 impl Http2 {
     /// Writes the head of the response to `scratch.out` and returns how its body is sent. A second
@@ -37,36 +34,20 @@ impl Http2 {
         scratch: &mut Scratch,
         now: Moment,
     ) -> Sends {
-        let Some(stream) = self.streams.get_mut(id) else { return Sends::Nothing };
-        if stream.output != Output::Awaited || self.stage != Stage::Open {
+        if self.stage != Stage::Open {
             return Sends::Nothing;
         }
-        // 1xx is not a final response: a handler that gives one has a bug.
-        let status = if status.code() < 200 { Status::INTERNAL_SERVER_ERROR } else { status };
-        let has_body = !stream.is_head && !status.is_bodyless();
-        let (output, sends) = match length {
-            BodyLength::Known(length) if has_body && length > 0 => {
-                (Output::Exactly(length), Sends::Exactly(length))
-            }
-            BodyLength::Unknown if has_body => (Output::Stream, Sends::Stream),
-            _ => (Output::Ended, Sends::Nothing),
-        };
-        stream.output = output;
+        let Some(stream) = self.streams.get_mut(id) else { return Sends::Nothing };
+        let Some(begun) = stream.begin_response(status, length) else { return Sends::Nothing };
         if !stream.has_ended && stream.fate != Fate::Taken {
-            stream.fate = Fate::Discarded;
-            stream.stored = Vec::new();
-            (stream.read_at, stream.latest) = (None, None);
+            stream.discard();
         }
-        let declared = match length {
-            BodyLength::Empty if !status.is_bodyless() => Some(0),
-            BodyLength::Known(length) if status != Status::NO_CONTENT => Some(length),
-            _ => None,
-        };
         let before = scratch.out.len();
-        let flags = if output == Output::Ended { flag::END_STREAM } else { 0 };
+        let ends = begun.sends == Sends::Nothing;
+        let flags = if ends { flag::END_STREAM } else { 0 };
         self.write_block(id, flags, scratch, |engine, out| {
-            engine.encoder.status(status, out);
-            if let Some(length) = declared {
+            engine.encoder.status(begun.status, out);
+            if let Some(length) = begun.declared {
                 let mut digits = itoa::Buffer::new();
                 let digits = digits.format(length).as_bytes();
                 engine.encoder.field(b"content-length", digits, out);
@@ -76,10 +57,10 @@ impl Http2 {
             }
         });
         self.put_out(before, scratch, now);
-        if output == Output::Ended {
+        if ends {
             self.leaving.push_back((self.written, id));
         }
-        sends
+        begun.sends
     }
 
     /// Writes an informational head: 100, 103. Any number of them may come before the response.
@@ -110,13 +91,13 @@ impl Http2 {
     /// Whether the shell has body bytes of this stream to send: only such streams have their turn.
     pub fn set_ready(&mut self, id: StreamId, is_ready: bool, now: Moment) {
         let Some(stream) = self.streams.get_mut(id) else { return };
-        let can_send = matches!(stream.output, Output::Exactly(_) | Output::Stream);
-        if !is_ready || !can_send {
-            stream.window_at = None;
+        if !is_ready || !stream.is_sending() {
+            stream.send_at = None;
             return self.unready(id);
         }
-        if !stream.is_ready {
-            self.schedule.set_ready(id, stream, true);
+        if !stream.place.is_ready() {
+            let is_able = stream.send_window > 0;
+            self.schedule.set_ready(id, &mut stream.place, true, is_able);
             self.watch_window(id, now);
         }
     }
@@ -129,7 +110,8 @@ impl Http2 {
         if self.send_window <= 0 || self.stage != Stage::Open {
             return None;
         }
-        let (id, stream) = self.schedule.next(&self.streams)?;
+        let id = self.schedule.next(|id| Some(&self.streams.get(id)?.place))?;
+        let stream = self.streams.get(id)?;
         Some(Sendable { id, bytes_max: self.quota_of(stream) })
     }
 
@@ -222,19 +204,15 @@ impl Http2 {
         let mut flags = 0;
         if let Some(stream) = self.streams.get_mut(id) {
             stream.send_window -= i64::from(len);
-            self.schedule.has_sent(id, stream);
+            self.schedule.has_sent(id, &mut stream.request.place, stream.send_window > 0);
             stream.progress = stream.progress.saturating_add(len);
-            if let Output::Exactly(left) = &mut stream.output {
-                *left -= u64::from(len);
-                if *left == 0 {
-                    stream.output = Output::Ended;
-                    flags = flag::END_STREAM;
-                }
+            if stream.has_sent(u64::from(len)) {
+                flags = flag::END_STREAM;
             }
         }
         self.progress = self.progress.saturating_add(len);
         // Each frame may be acknowledged on its stream and on the connection.
-        self.budget.earn(Bound::WindowUpdates, 2);
+        self.budget.earn(Bound::WindowUpdates as usize, 2);
         if flags != 0 {
             self.set_ready(id, false, now);
         } else {
@@ -307,6 +285,7 @@ impl Http2 {
         let Some(stream) = self.streams.get(id) else { return };
         // Nothing can come through a window that is closed.
         let is_long = stream.expects
+            || matches!(stream.tunnel, Tunnel::Asked | Tunnel::Waits)
             || stream.receive_window == 0
             || stream.missing.is_some_and(|missing| missing > u64::from(stream.receive_window));
         self.streams.finish(id);
@@ -350,7 +329,7 @@ impl Http2 {
 
     pub(super) fn unready(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(id) {
-            self.schedule.set_ready(id, stream, false);
+            self.schedule.set_ready(id, &mut stream.place, false, false);
         }
         if self.schedule.is_empty() {
             self.window_at = None;
@@ -375,37 +354,11 @@ impl Http2 {
 
     /// Writes a field of a response, unless it is not allowed there.
     fn write_field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        if name.iter().any(u8::is_ascii_uppercase) {
-            let mut lower = [0; NAME_BYTES_MAX];
-            if let Some(lower) = lower.get_mut(..name.len()) {
-                lower.copy_from_slice(name);
-                lower.make_ascii_lowercase();
-                return self.write_lower(lower, value, out);
+        with_lower_name(name, |name| {
+            // Entries of the table have been checked before.
+            if !self.encoder.indexed(name, value, out) && is_response_field(name, value) {
+                self.encoder.literal(name, value, out);
             }
-            return self.write_lower(&name.to_ascii_lowercase(), value, out);
-        }
-        self.write_lower(name, value, out);
-    }
-
-    fn write_lower(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        // Entries of the table have been checked before.
-        if self.encoder.indexed(name, value, out) {
-            return;
-        }
-        let is_ours = matches!(
-            name,
-            b"connection"
-                | b"content-length"
-                | b"keep-alive"
-                | b"proxy-connection"
-                | b"transfer-encoding"
-                | b"upgrade"
-        );
-        let is_sound = !name.is_empty()
-            && name.iter().copied().all(is_name_byte)
-            && value.iter().copied().fold(true, |all, byte| all & is_value_byte(byte));
-        if is_sound && !is_ours {
-            self.encoder.literal(name, value, out);
-        }
+        });
     }
 }

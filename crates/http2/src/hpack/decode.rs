@@ -1,21 +1,15 @@
 //! Header blocks into fields (RFC 7541 §6). Every length and index is checked before it is used, and no work
 //! is done that the block is not long enough for.
 
+use sekisho_http::compression::prefixed::{read_integer, read_string};
 use sekisho_http::huffman;
+use sekisho_http::request::Field;
 
 use super::Fault;
 use super::table::{STATIC, STATIC_COUNT, TABLE_BYTES, Table};
 
-/// A field of a block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Field<'a> {
-    /// The name.
-    pub name: &'a [u8],
-    /// The value.
-    pub value: &'a [u8],
-    /// Whether the name is in the static table and so is well formed.
-    pub is_static_name: bool,
-}
+/// How many bytes of a number may follow its first one.
+const NUMBER_BYTES_MAX: u32 = 4;
 
 /// The receiving side's state.
 #[derive(Debug)]
@@ -138,28 +132,9 @@ impl Decoder {
     }
 }
 
-/// A number with so many bits in its first byte (RFC 7541 §5.1), no larger than 28 bits behind them.
+/// A number, no larger than 28 bits behind those of its first byte.
 fn integer(block: &mut &[u8], prefix: u32) -> Result<usize, Fault> {
-    let (&first, mut rest) = block.split_first().ok_or(Fault::CutShort)?;
-    let mask = (1_usize << prefix) - 1;
-    let mut number = usize::from(first) & mask;
-    if number == mask {
-        let mut shift = 0;
-        loop {
-            let (&byte, behind) = rest.split_first().ok_or(Fault::CutShort)?;
-            rest = behind;
-            if shift > 21 {
-                return Err(Fault::Number);
-            }
-            number += usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-    }
-    *block = rest;
-    Ok(number)
+    Ok(read_integer(block, prefix, NUMBER_BYTES_MAX)? as usize)
 }
 
 /// A string (RFC 7541 §5.2): borrowed from the block, or decoded and appended to `text`.
@@ -168,10 +143,7 @@ fn string<'a>(
     text: &mut Vec<u8>,
     takes_long_padding: bool,
 ) -> Result<Option<&'a [u8]>, Fault> {
-    let is_huffman = block.first().is_some_and(|first| first & 0x80 != 0);
-    let len = integer(block, 7)?;
-    let (bytes, rest) = block.split_at_checked(len).ok_or(Fault::CutShort)?;
-    *block = rest;
+    let (bytes, is_huffman) = read_string(block, 7, NUMBER_BYTES_MAX)?;
     if is_huffman {
         let before = text.len();
         let decoded = huffman::decode(bytes, text);

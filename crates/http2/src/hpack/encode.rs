@@ -1,7 +1,9 @@
 //! Fields into header blocks (RFC 7541 §6). A field that comes again is put into the dynamic table and is one
 //! byte from then on; a field that was seen once is written as it is, which costs a copy and no memory.
 
-use sekisho_http::{Status, huffman};
+use sekisho_http::Status;
+use sekisho_http::compression::prefixed::{write_integer, write_string};
+use sekisho_http::compression::table::mark;
 
 use super::table::{STATIC, STATIC_COUNT, TABLE_BYTES, Table};
 
@@ -65,9 +67,9 @@ impl Encoder {
         if let Some(smallest) = self.smallest.take() {
             let max = self.table.max();
             if (smallest as usize) < max {
-                integer(out, 0x20, 5, smallest as usize);
+                write_integer(out, 0x20, 5, u64::from(smallest));
             }
-            integer(out, 0x20, 5, max);
+            write_integer(out, 0x20, 5, max as u64);
         }
     }
 
@@ -99,7 +101,7 @@ impl Encoder {
     pub fn indexed(&self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
         match self.table.find(mark(name, value), name, value) {
             Some(found) => {
-                integer(out, 0x80, 7, found + STATIC_COUNT + 1);
+                write_integer(out, 0x80, 7, (found + STATIC_COUNT + 1) as u64);
                 true
             }
             None => false,
@@ -153,23 +155,6 @@ impl Encoder {
     }
 }
 
-/// Tells fields apart quickly; two that share a mark are compared. Never 0.
-fn mark(name: &[u8], value: &[u8]) -> u32 {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    fn ends(bytes: &[u8]) -> (u64, u64) {
-        match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
-            (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
-            _ => (bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)), 0),
-        }
-    }
-    let (first, last) = ends(value);
-    let (front, back) = ends(name);
-    let lengths = (name.len() as u64) << 16 | value.len() as u64;
-    let mixed = (first ^ lengths).wrapping_mul(FACTOR).rotate_left(23) ^ last;
-    let mixed = (mixed.wrapping_mul(FACTOR) ^ front).rotate_left(29) ^ back;
-    (mixed.wrapping_mul(FACTOR) >> 32) as u32 | 1
-}
-
 fn literal(
     pattern: u8,
     prefix: u32,
@@ -179,37 +164,11 @@ fn literal(
     huffman_min: usize,
     out: &mut Vec<u8>,
 ) {
-    integer(out, pattern, prefix, usize::from(index));
+    write_integer(out, pattern, prefix, u64::from(index));
     if index == 0 {
-        string(name, huffman_min, out);
+        write_string(out, 0, 7, name, huffman_min);
     }
-    string(value, huffman_min, out);
-}
-
-fn string(text: &[u8], huffman_min: usize, out: &mut Vec<u8>) {
-    if text.len() >= huffman_min {
-        let len = huffman::encoded_len(text);
-        if len < text.len() {
-            integer(out, 0x80, 7, len);
-            return huffman::encode(text, out);
-        }
-    }
-    integer(out, 0, 7, text.len());
-    out.extend_from_slice(text);
-}
-
-fn integer(out: &mut Vec<u8>, pattern: u8, prefix: u32, number: usize) {
-    let mask = (1_usize << prefix) - 1;
-    if number < mask {
-        return out.push(pattern | number as u8);
-    }
-    out.push(pattern | mask as u8);
-    let mut rest = number - mask;
-    while rest >= 0x80 {
-        out.push(0x80 | (rest & 0x7f) as u8);
-        rest >>= 7;
-    }
-    out.push(rest as u8);
+    write_string(out, 0, 7, value, huffman_min);
 }
 
 /// The index of a name in the static table; 0 when it is not there.

@@ -97,6 +97,26 @@ fn credit_follows_what_was_consumed() {
     assert_eq!(peer.flushes(), [Sent::Reset(1, Code::FlowControl.number())]);
 }
 
+/// M5: bytes are credited once, also where more of them have come since.
+#[test]
+fn credit_is_given_once() {
+    let change = |policy: &mut sekisho_http2::Policy| {
+        (policy.stream_window_bytes, policy.upload_window_bytes) = (1000, 4000);
+    };
+    let mut peer = Peer::new(policy(change));
+    let id = peer.requests(1, &POST, false);
+    peer.takes_body(id, None).expect("no limit");
+    peer.sends(data(1, &[0; 3000], false));
+    peer.flushes();
+    peer.engine.consumed(id, 2500, &mut peer.scratch, peer.now);
+    assert_eq!(peer.flushes(), [Sent::Window(1, 2500)]);
+    peer.sends(data(1, &[0; 3000], false));
+    peer.engine.consumed(id, 1, &mut peer.scratch, peer.now);
+    assert!(peer.flushes().is_empty(), "the 2,500 bytes were credited before");
+    peer.engine.consumed(id, 1999, &mut peer.scratch, peer.now);
+    assert_eq!(peer.flushes(), [Sent::Window(1, 2000)]);
+}
+
 /// M5: one stream's stall delays no other.
 #[test]
 fn the_window_of_the_connection_does_not_wait_for_handlers() {

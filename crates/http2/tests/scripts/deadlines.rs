@@ -58,14 +58,34 @@ fn our_settings_must_be_acknowledged() {
     peer.sends([&PREFACE[..], &settings(&[])].concat());
     peer.flushes();
     assert_eq!(deadline(&peer.engine), of_connection(DeadlineKind::Handshake, 2));
-    let id = peer.gets(1);
-    let events = peer.at(seconds(2)).expires();
-    assert_eq!(events, [Event::ClientLost(id, Loss::Connection)]);
-    assert_eq!(peer.flushes(), [Sent::GoAway(1, Code::SettingsTimeout.number())]);
+    assert!(peer.at(seconds(2)).expires().is_empty());
+    assert_eq!(peer.flushes(), [Sent::GoAway(0, Code::SettingsTimeout.number())]);
     let mut peer = Peer::fresh(policy(change));
     peer.sends([&PREFACE[..], &settings(&[]), &settings_ack()].concat());
     peer.flushes();
     assert_eq!(deadline(&peer.engine), of_connection(DeadlineKind::Header, 10));
+}
+
+/// A running response is not cut because SETTINGS were not acknowledged, nor is a client that sends other frames.
+#[test]
+fn an_acknowledgement_is_awaited_in_quiet_time_only() {
+    let change = |policy: &mut sekisho_http2::Policy| {
+        policy.settings_timeout = Some(Duration::from_secs(2));
+    };
+    let mut peer = Peer::fresh(policy(change));
+    peer.sends([&PREFACE[..], &settings(&[])].concat());
+    peer.flushes();
+    peer.at(seconds(1)).sends(frame(Kind::Ping, 0, 0, &[0; 8]));
+    peer.flushes();
+    assert_eq!(deadline(&peer.engine), of_connection(DeadlineKind::Handshake, 3));
+    let id = peer.gets(1);
+    assert_eq!(deadline(&peer.engine), None, "a handler at work");
+    assert!(peer.at(seconds(20)).expires().is_empty());
+    peer.answers(id, Status::OK);
+    peer.flushes();
+    assert_eq!(deadline(&peer.engine), of_connection(DeadlineKind::Handshake, 22));
+    assert!(peer.at(seconds(22)).expires().is_empty());
+    assert_eq!(peer.flushes(), [Sent::GoAway(1, Code::SettingsTimeout.number())]);
 }
 
 #[test]

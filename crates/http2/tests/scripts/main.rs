@@ -11,3 +11,4 @@ mod memory;
 mod requests;
 mod sending;
 mod shutdown;
+mod tunnels;

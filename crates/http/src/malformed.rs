@@ -1,9 +1,8 @@
-//! Why a request is not answered at all. Why one is answered by a refusal, `sekisho_http::refusal` knows for every
-//! version.
+//! Why a request of HTTP/2 or HTTP/3 gets no response at all. [`refusal`](crate::refusal) has those that do.
 
 macro_rules! malformed {
     ($($variant:ident $message:literal;)*) => {
-        /// What makes a request malformed (RFC 9113 §8.1.1): its stream is reset with PROTOCOL_ERROR.
+        /// What makes a request malformed (RFC 9113 §8.1.1, RFC 9114 §4.1.2): its stream is reset.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Malformed { $(#[doc = $message] $variant,)* }
 
@@ -31,6 +30,7 @@ malformed! {
     PathMissing "request without :path";
     PathInvalid ":path is not an absolute path, or has an invalid byte";
     ConnectInvalid "CONNECT with :scheme or :path, or without :authority";
+    ProtocolUnexpected ":protocol without CONNECT";
     HostDiffers "Host is not what :authority says";
     HostRepeated "more than one Host field";
     NameInvalid "header field name is not a token in lower case";
@@ -40,5 +40,6 @@ malformed! {
     LengthInvalid "Content-Length is not one number of 64 bits";
     LengthDiffers "body does not have the length of Content-Length";
     DependsOnItself "stream depends on itself";
+    TrailersInTunnel "header block in a tunnel";
     TrailersWithoutEnd "trailers that do not end the stream";
 }

@@ -1,36 +1,66 @@
-//! Fields of a header block into a request head, or why not (RFC 9113 §8.1–§8.3). Everything that reaches a
-//! [`Head`] here could be written as one HTTP/1 request with the same meaning (V5): whatever could be read in two
+//! Fields of a header block into a request head, or why not (RFC 9113 §8.1–§8.3, RFC 9114 §4.1–§4.3). Everything that reaches a
+//! [`Head`] here could be written as one HTTP/1 request with the same meaning: whatever could be read in two
 //! ways is refused.
 
 use std::ops::Range;
 
-use sekisho_http::refusal::Cause;
-use sekisho_http::target::is_host;
-use sekisho_http::token::{is_token_byte, is_value_byte};
-use sekisho_http::{Head, Known, Method, Version};
-
-use crate::event::Work;
-use crate::hpack::Field;
-use crate::hpack::table::ENTRY_COST;
+use crate::compression::table::ENTRY_COST;
+use crate::head::{Head, Known, Method, Version};
+use crate::malformed::Malformed;
 use crate::policy::Policy;
 use crate::priority::Priority;
-use crate::refusal::Malformed;
+use crate::refusal::Cause;
+use crate::target::is_host;
+use crate::token::{is_token_byte, is_value_byte};
+
+/// A field of a header block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Field<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Whether the name is in the static table and so is well formed.
+    pub is_static_name: bool,
+}
+
+/// Buffers of a head that is being put together, used again for the next one.
+#[derive(Default, Debug)]
+pub struct Parts {
+    /// Pseudo-header fields, which may come in any order.
+    pseudo: Vec<u8>,
+    /// Cookies, which may come in crumbs.
+    cookie: Vec<u8>,
+}
+
+impl Parts {
+    /// How much memory they hold.
+    pub fn capacity(&self) -> usize {
+        self.pseudo.capacity() + self.cookie.capacity()
+    }
+}
 
 /// What a head says about its message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Message {
-    pub(crate) is_head: bool,
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Message {
+    /// The method is HEAD.
+    pub is_head: bool,
     /// `Content-Length`.
-    pub(crate) length: Option<u64>,
-    /// The client waits for 100 (H7).
-    pub(crate) expects: bool,
-    pub(crate) priority: Priority,
+    pub length: Option<u64>,
+    /// The client waits for 100.
+    pub expects: bool,
+    /// `Priority` (RFC 9218).
+    pub priority: Priority,
+    /// The client asks for a tunnel (RFC 8441, RFC 9220); the head has the HTTP/1.1 upgrade that means the same.
+    pub asks_tunnel: bool,
 }
 
 /// Why there is no request, or none that a handler sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wrong {
+pub enum Wrong {
+    /// The stream is reset.
     Malformed(Malformed),
+    /// The client gets an error response.
     Refused(Cause),
 }
 
@@ -45,14 +75,20 @@ const METHOD: usize = 0;
 const SCHEME: usize = 1;
 const AUTHORITY: usize = 2;
 const PATH: usize = 3;
+const PROTOCOL: usize = 4;
+
+/// The one protocol that a tunnel may have.
+const WEBSOCKET: &[u8] = b"websocket";
 
 /// A head that is being put together.
-pub(crate) struct Assembly<'a> {
+#[derive(Debug)]
+pub struct Assembly<'a> {
     head: &'a mut Head,
+    version: Version,
     pseudo: &'a mut Vec<u8>,
     cookie: &'a mut Vec<u8>,
     policy: &'a Policy,
-    parts: [Option<Range<usize>>; 4],
+    parts: [Option<Range<usize>>; 5],
     /// A field that is no pseudo-header field has come.
     has_begun: bool,
     bytes: usize,
@@ -64,34 +100,36 @@ pub(crate) struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    pub(crate) fn new(head: &'a mut Head, work: &'a mut Work, policy: &'a Policy) -> Self {
+    /// Begins a head.
+    pub fn new(
+        head: &'a mut Head,
+        parts: &'a mut Parts,
+        policy: &'a Policy,
+        version: Version,
+    ) -> Self {
         head.clear();
-        work.pseudo.clear();
-        work.cookie.clear();
+        parts.pseudo.clear();
+        parts.cookie.clear();
         Self {
             head,
-            pseudo: &mut work.pseudo,
-            cookie: &mut work.cookie,
+            version,
+            pseudo: &mut parts.pseudo,
+            cookie: &mut parts.cookie,
             policy,
-            parts: [const { None }; 4],
+            parts: [const { None }; 5],
             has_begun: false,
             bytes: 0,
             fields: 0,
             malformed: None,
             refused: None,
             has_host: false,
-            message: Message {
-                is_head: false,
-                length: None,
-                expects: false,
-                priority: Priority::default(),
-            },
+            message: Message::default(),
         }
     }
 
     /// Takes the next field. After a mistake, or beyond a limit, the rest is only counted: the decoder goes on for
-    /// its table's sake, and nothing more is kept (V12).
-    pub(crate) fn take(&mut self, field: Field<'_>) {
+    /// its table's sake, and nothing more is kept.
+    pub fn take(&mut self, field: Field<'_>) {
         self.bytes += field.name.len() + field.value.len() + ENTRY_COST;
         if self.bytes > self.policy.head_bytes_max {
             self.refused = self.refused.or(Some(Cause::HeadTooLarge));
@@ -116,6 +154,7 @@ impl<'a> Assembly<'a> {
             b":scheme" => SCHEME,
             b":authority" => AUTHORITY,
             b":path" => PATH,
+            b":protocol" => PROTOCOL,
             _ => return Err(Malformed::PseudoUnknown),
         };
         if self.parts[part].is_some() {
@@ -202,7 +241,7 @@ impl<'a> Assembly<'a> {
             return Ok(());
         }
         self.has_begun = true;
-        let [method, scheme, authority, path] =
+        let [method, scheme, authority, path, protocol] =
             self.parts.each_ref().map(|part| part.clone().map(|part| &self.pseudo[part]));
         if self.refused.is_some() {
             // What was too long was not kept, so that it cannot be looked at.
@@ -213,29 +252,50 @@ impl<'a> Assembly<'a> {
         if method.is_empty() || !method.iter().copied().all(is_token_byte) {
             return Err(Malformed::MethodInvalid);
         }
-        let target = if method == b"CONNECT" {
-            match (scheme, authority, path) {
+        if protocol.is_some() && method != b"CONNECT" {
+            return Err(Malformed::ProtocolUnexpected);
+        }
+        let target = match (method, protocol) {
+            (b"CONNECT", None) => match (scheme, authority, path) {
                 (None, Some(authority), None) => authority,
                 _ => return Err(Malformed::ConnectInvalid),
+            },
+            // RFC 8441 §4: with :protocol all others are needed.
+            (b"CONNECT", Some(_)) if authority.is_none() => return Err(Malformed::ConnectInvalid),
+            _ => {
+                check_scheme(scheme.ok_or(Malformed::SchemeMissing)?)?;
+                let path = path.ok_or(Malformed::PathMissing)?;
+                check_path(path, method)?;
+                path
             }
-        } else {
-            check_scheme(scheme.ok_or(Malformed::SchemeMissing)?)?;
-            let path = path.ok_or(Malformed::PathMissing)?;
-            check_path(path, method)?;
-            path
         };
-        self.head.begin(method, target, Version::Http2);
+        self.message.asks_tunnel =
+            protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(WEBSOCKET));
+        if protocol.is_some() && !self.message.asks_tunnel {
+            self.refused = Some(Cause::ProtocolUnknown);
+        }
+        let method = if self.message.asks_tunnel { b"GET" } else { method };
+        self.head.begin(method, target, self.version);
         self.message.is_head = self.head.method() == Method::Head;
         if let Some(authority) = authority {
             self.head.push_known(Some(Known::Host), b"host", authority);
+        }
+        if self.message.asks_tunnel {
+            // RFC 8441 §5: the equivalent HTTP/1.1 request.
+            self.head.push_known(Some(Known::Connection), b"connection", b"upgrade");
+            self.head.push_known(Some(Known::Upgrade), b"upgrade", WEBSOCKET);
         }
         Ok(())
     }
 
     /// The block is complete.
-    pub(crate) fn finish(mut self) -> Result<Message, (Wrong, Message)> {
+    pub fn finish(mut self) -> Result<Message, (Wrong, Message)> {
         if self.malformed.is_none() {
             self.malformed = self.begin().err();
+        }
+        if self.message.asks_tunnel && self.message.length.is_some() {
+            // RFC 9110 §9.3.6: such a request has no body.
+            self.malformed = self.malformed.or(Some(Malformed::LengthInvalid));
         }
         if let Some(malformed) = self.malformed {
             return Err((malformed.into(), self.message));
@@ -256,8 +316,8 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// Whether a field is allowed in trailers, which are read and thrown away (H13).
-pub(crate) fn check_trailer(field: Field<'_>) -> Result<(), Malformed> {
+/// Whether a field is allowed in trailers, which are read and thrown away.
+pub fn check_trailer(field: Field<'_>) -> Result<(), Malformed> {
     if field.name.first() == Some(&b':') {
         return Err(Malformed::PseudoInTrailers);
     }
@@ -304,7 +364,7 @@ fn check_path(path: &[u8], method: &[u8]) -> Result<(), Malformed> {
 }
 
 /// Digits only, and no more than 64 bits.
-pub(crate) fn number(digits: &[u8]) -> Option<u64> {
+pub fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -315,7 +375,7 @@ pub(crate) fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// Whether a byte is allowed in a name: a token without upper case (RFC 9113 §8.2.1).
-pub(crate) const fn is_name_byte(byte: u8) -> bool {
+pub const fn is_name_byte(byte: u8) -> bool {
     is_token_byte(byte) && !byte.is_ascii_uppercase()
 }
 
@@ -324,16 +384,15 @@ mod tests {
     use super::*;
 
     fn assembled(fields: &[(&str, &str)]) -> Result<(Message, Vec<String>), Wrong> {
-        let (mut head, mut work) = (Head::default(), Work::default());
-        let common = sekisho_http::Policy {
+        let (mut head, mut parts) = (Head::default(), Parts::default());
+        let policy = Policy {
             head_bytes_max: 1000,
             field_bytes_max: 200,
             line_bytes_max: 100,
             fields_max: 8,
-            ..sekisho_http::Policy::default()
+            ..Policy::default()
         };
-        let policy = Policy { common, ..Policy::default() };
-        let mut assembly = Assembly::new(&mut head, &mut work, &policy);
+        let mut assembly = Assembly::new(&mut head, &mut parts, &policy, Version::Http2);
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             assembly.take(Field { name, value, is_static_name: false });
@@ -395,6 +454,23 @@ mod tests {
         assert_eq!((message.is_head, seen), (true, vec!["HEAD /".into(), "host: h:1".into()]));
         let connect = assembled(&[(":method", "CONNECT"), (":authority", "a:443")]);
         assert_eq!(connect.expect("valid").1, ["CONNECT a:443", "host: a:443"]);
+        let websocket = [
+            (":method", "CONNECT"),
+            (":protocol", "WebSocket"),
+            (":scheme", "https"),
+            (":path", "/chat"),
+            (":authority", "a.b"),
+            ("sec-websocket-version", "13"),
+        ];
+        let (message, seen) = assembled(&websocket).expect("valid");
+        let expected = [
+            "GET /chat",
+            "host: a.b",
+            "connection: upgrade",
+            "upgrade: websocket",
+            "sec-websocket-version: 13",
+        ];
+        assert_eq!((message.asks_tunnel, seen), (true, expected.map(String::from).to_vec()));
         let mut star = GET;
         (star[0].1, star[3].1) = ("OPTIONS", "*");
         assert_eq!(assembled(&star).expect("valid").1[0], "OPTIONS *");
@@ -424,7 +500,6 @@ mod tests {
             (changed(":path", "/a\0"), M::PathInvalid),
             (changed(":method", "CONNECT"), M::ConnectInvalid),
             (with(&[(":path", "/y")]), M::PseudoRepeated),
-            (with(&[(":protocol", "websocket")]), M::PseudoUnknown),
             (with(&[(":status", "200")]), M::PseudoUnknown),
             (with(&[("a", "b"), (":x", "y")]), M::PseudoLate),
             (with(&[("host", "b.c")]), M::HostDiffers),
@@ -444,6 +519,12 @@ mod tests {
             (with(&[("proxy-connection", "x")]), M::ConnectionField),
             (with(&[("transfer-encoding", "chunked")]), M::ConnectionField),
             (with(&[("upgrade", "h2c")]), M::ConnectionField),
+            (with(&[(":protocol", "websocket")]), M::ProtocolUnexpected),
+            (vec![(":method", "CONNECT"), (":protocol", "websocket")], M::ConnectInvalid),
+            (
+                vec![(":method", "CONNECT"), (":authority", "a"), (":protocol", "x")],
+                M::SchemeMissing,
+            ),
             (with(&[("te", "gzip")]), M::TeInvalid),
             (with(&[("te", "trailers, deflate")]), M::TeInvalid),
             (with(&[("content-length", "")]), M::LengthInvalid),

@@ -1,0 +1,4 @@
+//! See `crates/properties/src/http3_frames.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::http3_frames::check(data));

@@ -1,0 +1,4 @@
+//! See `crates/properties/src/http3_qpack.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::http3_qpack::check(data));
