@@ -10,7 +10,7 @@ use crate::source::{self, Source, is_name_byte};
 const PROTOCOL_FREE: [&str; 3] =
     ["crates/handler/src/", "crates/route/src/", "crates/gateway/src/"];
 /// The engines of protocols.
-const ENGINES: [&str; 3] = ["sekisho_http1", "sekisho_http2", "sekisho_native"];
+const ENGINES: [&str; 4] = ["sekisho_http1", "sekisho_http2", "sekisho_http3", "sekisho_native"];
 /// The one file of `net` that names them.
 const PROTOCOL: &str = "crates/net/src/protocol";
 /// Where engines of the client's side are made.

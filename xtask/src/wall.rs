@@ -8,11 +8,12 @@ use crate::source::{self, Source, is_name_byte};
 use crate::{Complaints, licence, lock, read, shape};
 
 /// The rooms behind the wall, by the names of their folders.
-const PURE: [&str; 15] = [
+const PURE: [&str; 16] = [
     "lifecycle",
     "http",
     "http1",
     "http2",
+    "http3",
     "native",
     "nats",
     "service",
@@ -30,10 +31,11 @@ const SEEDED: &str = "simulation";
 /// What only that room may switch on.
 const SEEDED_FEATURE: &str = "features = [\"simulation\"]";
 /// What they may depend on, beside each other.
-const PURE_MAY_USE: [&str; 20] = [
+const PURE_MAY_USE: [&str; 21] = [
     "aho-corasick",
     "annotate-snippets",
     "base64",
+    "bytes",
     "fancy-regex",
     "crc32fast",
     "foldhash",

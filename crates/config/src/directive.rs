@@ -18,6 +18,7 @@ mod gateway;
 mod heads;
 pub(crate) mod health;
 mod http2;
+mod http3;
 pub(crate) mod limits;
 mod listing;
 pub(crate) mod logs;
@@ -42,6 +43,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::TempFolder;
 
 /// A kind of block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -331,6 +333,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("TLS", tls::ROWS),
     ("Automatic certificates", acme::ROWS),
     ("HTTP/2", http2::ROWS),
+    ("HTTP/3", http3::ROWS),
     ("Logs", logs::ROWS),
     ("Status pages", status::ROWS),
     ("The native endpoint", endpoint::ROWS),
@@ -380,6 +383,12 @@ const fn block(
     doc: &'static str,
 ) -> Row {
     active(name, contexts, form, "", doc, nothing).with_body(Body::Block(inside)).repeated()
+}
+
+/// A folder for temporary files, by its first argument.
+fn temp_folder(directive: &Directive<'_>, scope: &Scope<'_>) -> TempFolder {
+    let path = scope.path(&directive.arg(0).text).into();
+    TempFolder { path, is_default: directive.is_default }
 }
 
 const fn silent(

@@ -90,14 +90,21 @@ impl Expression {
         Some(Self(Kind::Backtracking { regex: Box::new(regex), is_utf8 }))
     }
 
-    /// Whether it matches. An exhausted match counts as none.
-    pub fn is_match(&self, text: &[u8]) -> bool {
-        match &self.0 {
+    /// Whether it matches, without its groups.
+    pub fn matches(&self, text: &[u8]) -> Matched {
+        let is_match = match &self.0 {
             Kind::Literal(literal) => literal.is_match(text),
             Kind::Listed(listed) => listed.regex(text).is_some_and(|regex| regex.is_match(text)),
             Kind::Linear { regex, .. } => regex.is_match(text),
-            Kind::Backtracking { .. } => self.captures(text, &mut Vec::new()) == Matched::Yes,
-        }
+            Kind::Backtracking { .. } => return self.captures(text, &mut Vec::new()),
+        };
+        if is_match { Matched::Yes } else { Matched::No }
+    }
+
+    /// Whether it is known to match.
+    #[cfg(test)]
+    pub(crate) fn is_match(&self, text: &[u8]) -> bool {
+        self.matches(text) == Matched::Yes
     }
 
     /// How many groups there are, the whole match among them.

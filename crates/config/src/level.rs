@@ -19,7 +19,7 @@ use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AcmeIssuer, AcmeKey, AcmeStore, AddHeader, CachePath, Cgi, CgiExtension, CgiPass,
-    Charsets, ErrorLog, ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2,
+    Charsets, ErrorLog, ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, Http3,
     ListenAddress, LocationMatch, LogFormat, Main, MatchRules, Pass, PassTo, PathMapping, Programs,
     RealIp, RealIpSource, ServerName, Settings, Step, Storage, StoreFailure, StreamSettings,
     Symlinks, Template, Tls, Types, UpstreamGroup, Zone,
@@ -303,6 +303,8 @@ pub struct ServerParts {
     pub ignore_invalid_headers: bool,
     /// `http2` and what belongs to it.
     pub http2: Http2,
+    /// `http3` and what belongs to it.
+    pub http3: Http3,
 }
 
 impl ServerParts {
@@ -545,6 +547,7 @@ impl Level {
                 underscores_in_headers: false,
                 ignore_invalid_headers: false,
                 http2: Http2 { is_on: false, streams_max: 0, preread_bytes: 0 },
+                http3: Http3::default(),
             },
             cache: CacheParts {
                 cache: CacheKind::Auto,

@@ -48,7 +48,38 @@ pub fn listen(args: &[&[u8]]) -> Result<ListenLine, Vec<BadListen>> {
         };
         wrong.extend(read.err().map(|reason| (at, reason)));
     }
+    if line.options.quic {
+        let at = args.iter().position(|arg| *arg == b"quic").unwrap_or(0);
+        wrong.extend(quic(&mut line).into_iter().map(|reason| (at, reason)));
+    }
     if wrong.is_empty() { Ok(line) } else { Err(wrong) }
+}
+
+/// Makes the addresses of a `listen … quic` those of datagrams. Each worker has a socket of its own, so that the kernel
+/// can hand a datagram to the worker that its connection id names. Returns what is wrong.
+fn quic(line: &mut ListenLine) -> Vec<String> {
+    let options = &line.options;
+    let unsuitable = [
+        (options.tls, "ssl"),
+        (options.http2, "http2"),
+        (options.proxy_protocol, "proxy_protocol"),
+        (options.backlog.is_some(), "backlog"),
+        (options.so_keepalive.is_some(), "so_keepalive"),
+        (options.fastopen.is_some(), "fastopen"),
+        (options.deferred.is_some(), "deferred"),
+    ];
+    let unsuitable = unsuitable.into_iter().filter(|(is_said, _)| *is_said);
+    let mut wrong: Vec<_> = unsuitable
+        .map(|(_, name)| format!("\"{name}\" parameter is incompatible with \"quic\""))
+        .collect();
+    for address in &mut line.addresses {
+        match address {
+            ListenAddress::Tcp(at) => *address = ListenAddress::Udp(*at),
+            _ => wrong.push("\"quic\" is for IP addresses".to_owned()),
+        }
+    }
+    (line.options.tls, line.options.reuseport) = (true, true);
+    wrong
 }
 
 /// Reads the arguments of a `listen` in `stream`: there is no port where none is said, and `udp` is for datagrams.
@@ -219,7 +250,11 @@ fn option(line: &mut ListenLine, text: &str) -> Result<(), String> {
             options.proxy_protocol = true;
             return Ok(());
         }
-        ("quic" | "spdy" | "multipath", None) => {
+        ("quic", None) => {
+            options.quic = true;
+            return Ok(());
+        }
+        ("spdy" | "multipath", None) => {
             return Err(format!("\"{name}\" of \"listen\" is not supported yet"));
         }
         ("bind", None) => {}
@@ -358,13 +393,19 @@ mod tests {
             http2: true,
             mode: None,
             ipc: false,
+            quic: false,
             tls: false,
             proxy_protocol: true,
         };
         assert_eq!(line.options, expected);
         assert!(!listen(&[b"80", b"default_server"]).unwrap().has_options);
         let table = [
-            ("80 quic", "1: \"quic\" of \"listen\" is not supported yet"),
+            ("80 quic", "udp 0.0.0.0:80"),
+            ("[::]:443 quic reuseport default_server", "udp [::]:443"),
+            ("443 ssl quic", "2: \"ssl\" parameter is incompatible with \"quic\""),
+            ("443 quic http2", "1: \"http2\" parameter is incompatible with \"quic\""),
+            ("unix:/run/x quic", "1: \"quic\" is for IP addresses"),
+            ("80 multipath", "1: \"multipath\" of \"listen\" is not supported yet"),
             ("80 backlog=0", "1: invalid parameter \"backlog=0\""),
             ("80 backlog=x", "1: invalid parameter \"backlog=x\""),
             ("80 ipv6only=on", "1: \"ipv6only\" is for IPv6 addresses"),

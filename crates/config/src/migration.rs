@@ -260,17 +260,16 @@ mod tests {
     /// O2
     #[test]
     fn what_is_left_out_with_a_warning_differs() {
-        let text = "daemon on;\nhttp { server { listen 80; listen 443 quic; http3 on;\n\
+        let text = "daemon on;\nhttp { server { listen 80; http3_hq on;\n\
                     directio 4m; ssl_protocols TLSv1.1 TLSv1.2; } }";
         let page = migration(text).page("x");
         for line in [
-            "this \"listen\" is ignored: HTTP/3 is not supported yet in /nginx.conf:2",
-            "\"http3\" is ignored: HTTP/3 is not supported yet in /nginx.conf:2",
+            "\"http3_hq\" is ignored: HTTP/0.9 over QUIC is not supported in /nginx.conf:2",
             "\"TLSv1.1\" is ignored: it is not supported in /nginx.conf:3",
         ] {
             assert!(page.contains(line), "{line}: {page}");
         }
-        assert!(page.contains("Differs: 3\n") && page.contains("needs none: 1\n"), "{page}");
+        assert!(page.contains("Differs: 2\n") && page.contains("needs none: 1\n"), "{page}");
         let same = migration("daemon off; http { server { listen 80; root /srv; } }");
         assert_eq!(same.readiness(), Readiness::Same, "{}", same.page("x"));
     }

@@ -66,7 +66,7 @@ pub use filters::{
     Addition, AuthRequest, Filters, MediaTypes, Mirrors, Ssi, Substitutions, UserId, UserIdExpires,
     UserIdMode,
 };
-pub use heads::{ChangedField, HeadLimits, Http2, KeepaliveDisable};
+pub use heads::{ChangedField, HeadLimits, Http2, Http3, KeepaliveDisable};
 pub use health::{HealthCheck, MatchRules};
 pub use listen::{Listen, ListenAddress, ListenOptions};
 pub use listing::{Archives, Listing, ListingFormat};
@@ -233,6 +233,8 @@ pub struct Server {
     pub ignore_invalid_headers: bool,
     /// HTTP/2 at this server's addresses.
     pub http2: Http2,
+    /// What it says about HTTP/3.
+    pub http3: Http3,
     /// `acme_certificate`
     pub acme: Option<Arc<AcmeCertificate>>,
     /// TLS at those of its addresses that have it.
@@ -418,7 +420,7 @@ pub struct Settings {
     /// `client_body_in_file_only`
     pub client_body_in_file_only: InFileOnly,
     /// `client_body_temp_path`
-    pub client_body_temp_path: Option<Arc<Path>>,
+    pub client_body_temp_path: Option<TempFolder>,
     /// `client_body_discard_max`
     pub client_body_discard_max: u64,
     /// `client_body_timeout`
@@ -514,6 +516,25 @@ impl PathMapping {
 pub fn is_in_storage(folder: &Template) -> bool {
     let literal = folder.as_literal();
     literal.is_some_and(|text| text.starts_with(PathMapping::STORAGE.as_bytes()))
+}
+
+impl Settings {
+    /// The folders for temporary files that requests of a location may need.
+    pub fn temp_folders(&self) -> impl Iterator<Item = &TempFolder> {
+        let forward = self.pass.as_deref().map(|pass| &pass.forward);
+        let bodies = self.client_body_temp_path.as_ref();
+        let bodies = bodies.filter(|_| forward.is_some() || self.cgi.is_some());
+        bodies.into_iter().chain(forward.and_then(|forward| forward.temp_path.as_ref()))
+    }
+}
+
+/// A folder for temporary files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TempFolder {
+    /// Where it is.
+    pub path: Arc<Path>,
+    /// The configuration does not name it: where it cannot be used, TMPDIR is.
+    pub is_default: bool,
 }
 
 /// `client_body_in_file_only`

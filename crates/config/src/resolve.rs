@@ -292,6 +292,7 @@ impl Walk<'_> {
             underscores_in_headers: level.parts.underscores_in_headers,
             ignore_invalid_headers: level.parts.ignore_invalid_headers,
             http2: level.parts.http2,
+            http3: level.parts.http3,
             acme,
             tls: Arc::clone(&level.tls),
         });
@@ -466,6 +467,13 @@ impl Walk<'_> {
                 let report =
                     Report::error(self.scope.files, None, format!("unknown directive \"{name}\""));
                 self.scope.reports.push(report.note("in the defaults of the command line"));
+            }
+        }
+        // Settings without a default in the table.
+        let options = self.scope.options;
+        for (name, _) in &options.defaults {
+            if directive::by_name(name.as_bytes()).iter().all(|row| row.default.is_empty()) {
+                self.apply_default(&mut base, name);
             }
         }
         base

@@ -13,7 +13,7 @@ pub(crate) mod service;
 
 pub use describe::{describe_services, send_sessions, shown_peer};
 pub use nodes::{DescribeNode, ListNodes, NodeInfo, NodeList, Upgrade};
-pub use overview::{AskOverview, LocationCount, Overview, Rates, UpstreamServer};
+pub use overview::{AskOverview, Disk, LocationCount, Overview, Rates, UpstreamServer};
 
 /// What its messages look like.
 pub const SCHEMA: &str = include_str!("../proto/control.proto");
@@ -25,7 +25,7 @@ pub const NUMBER: u32 = 1;
 #[derive(Clone, PartialEq, Message)]
 pub struct ControlRequest {
     /// One of these.
-    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 20, 21, 22")]
+    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 20, 21, 22")]
     pub what: Option<What>,
     /// The node of the cluster that is asked; empty for the server itself.
     #[prost(string, tag = "100")]
@@ -74,6 +74,9 @@ pub enum What {
     /// Which services there are: [`ServiceList`].
     #[prost(message, tag = "13")]
     ListServices(ListServices),
+    /// The log files shall be opened again: [`CommandResult`].
+    #[prost(message, tag = "14")]
+    Reopen(Reopen),
     /// Which nodes the cluster has: [`NodeList`].
     #[prost(message, tag = "20")]
     ListNodes(ListNodes),
@@ -151,6 +154,10 @@ pub struct ShutDown {
 /// A reload.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Reload {}
+
+/// New log files.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Reopen {}
 
 /// The end of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -448,6 +455,23 @@ pub struct Memory {
     /// How many workers did not answer in time.
     #[prost(uint32, tag = "9")]
     pub silent_workers: u32,
+    /// The budget of memory that peers can make the server hold: all of it, then the share of each class.
+    #[prost(message, repeated, tag = "10")]
+    pub budget: Vec<MemoryShare>,
+}
+
+/// A share of the budget.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct MemoryShare {
+    /// The class of memory; "all" for the whole budget.
+    #[prost(string, tag = "1")]
+    pub class: String,
+    /// Bytes that are taken.
+    #[prost(uint64, tag = "2")]
+    pub taken_bytes: u64,
+    /// Bytes that may be taken.
+    #[prost(uint64, tag = "3")]
+    pub limit_bytes: u64,
 }
 
 /// What is held of one kind.

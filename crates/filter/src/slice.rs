@@ -74,6 +74,8 @@ pub enum WrongSlice {
     Unexpected(ContentRange),
     /// It is of another version than the slices before.
     Tag,
+    /// Its body has fewer or more bytes than it says: so many of so many.
+    Length(u64, u64),
 }
 
 impl std::fmt::Display for WrongSlice {
@@ -85,6 +87,7 @@ impl std::fmt::Display for WrongSlice {
                 write!(f, "unexpected range in slice response: {start}-{end}")
             }
             Self::Tag => f.write_str("etag mismatch in slice response"),
+            Self::Length(bytes, of) => write!(f, "{bytes} bytes instead of {of} in slice response"),
         }
     }
 }

@@ -37,6 +37,9 @@ enum Input {
 pub struct FastCgi {
     head_bytes_max: usize,
     timers: Timers,
+    /// The id of the last request. Each request on a connection has another one, so that a record that comes late, of
+    /// the request before, is not taken for a part of the response.
+    id: u16,
     /// `None` between requests.
     answer: Option<Answer>,
     input: Input,
@@ -60,6 +63,7 @@ impl FastCgi {
         Self {
             head_bytes_max,
             timers: Timers::new(timeouts),
+            id: 0,
             answer: None,
             input: Input::Header,
             output: Output::Done,
@@ -132,7 +136,7 @@ impl FastCgi {
         let Input::Record { kind, content, padding } = self.input else {
             let Some(bytes) = input.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
             let Header { kind, content, padding } =
-                Header::read(*bytes).map_err(Failure::BadBody)?;
+                Header::read(*bytes, self.id).map_err(Failure::BadBody)?;
             if kind == Kind::Stdout && self.has_stdout_ended && content > 0 {
                 return Err(Failure::BadBody(BodyFault::RecordType));
             }
@@ -318,14 +322,17 @@ impl UpstreamProtocol for FastCgi {
         if self.stage != Stage::Open || self.answer.is_some() {
             return Err(RequestFault::Busy);
         }
-        record::begin(request, &mut scratch.out)?;
+        // 0 is no request's: it is for records about the connection.
+        let id = self.id.checked_add(1).unwrap_or(1);
+        record::begin(request, id, &mut scratch.out)?;
+        self.id = id;
         self.output = match request.body {
             RequestBody::None | RequestBody::Known(0) => Output::Done,
             RequestBody::Known(length) => Output::Exactly(length),
             RequestBody::Unknown => Output::Stream,
         };
         if self.output == Output::Done {
-            record::stdin_end(&mut scratch.out);
+            record::stdin_end(&mut scratch.out, self.id);
         }
         scratch.trailers.clear();
         self.answer = Some(Answer::new(self.head_bytes_max, request.method == b"HEAD"));
@@ -355,7 +362,7 @@ impl UpstreamProtocol for FastCgi {
         };
         // An empty record would be the end.
         if len > 0 {
-            record::stdin(&mut scratch.out, &bytes[..len]);
+            record::stdin(&mut scratch.out, self.id, &bytes[..len]);
             self.timers.wrote(now);
         }
         bytes.len()
@@ -370,7 +377,7 @@ impl UpstreamProtocol for FastCgi {
             }
             Output::Exactly(0) | Output::Stream => {}
         }
-        record::stdin_end(&mut scratch.out);
+        record::stdin_end(&mut scratch.out, self.id);
         self.output = Output::Done;
         self.timers.wrote(now);
         self.rearm(false, now);

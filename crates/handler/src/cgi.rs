@@ -208,8 +208,8 @@ struct CgiTask {
 impl From<Gathered> for Input {
     fn from(gathered: Gathered) -> Self {
         match gathered {
-            Gathered::Memory(bytes) if bytes.is_empty() => Self::Nothing,
-            Gathered::Memory(bytes) => Self::Memory(bytes),
+            Gathered::Memory(bytes, _) if bytes.is_empty() => Self::Nothing,
+            Gathered::Memory(bytes, _) => Self::Memory(bytes),
             Gathered::File(file) => Self::File(file),
         }
     }

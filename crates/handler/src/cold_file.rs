@@ -1,4 +1,4 @@
-//! Files whose bytes are not in memory: a thread of the pool reads them, portion by portion, so that a slow
+//! Files whose bytes are not in memory: a thread of their device reads them, portion by portion, so that a slow
 //! disk delays the one response that needs it and not the event loop (O5).
 
 use std::collections::VecDeque;
@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 use rustix::io::{Errno, pread};
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
-use tokio::task::JoinHandle;
 
+use crate::disk::{Device, Operation};
 use crate::reply::Piece;
 use crate::task::{BodyIn, Describe, Outbox, Progress, Work};
 use crate::without;
@@ -31,7 +31,7 @@ pub struct FileTask {
 
 enum FileStage {
     Ready,
-    Reading(JoinHandle<io::Result<Vec<u8>>>),
+    Reading(Operation<io::Result<Vec<u8>>>),
     Broken,
 }
 
@@ -58,13 +58,8 @@ impl FileTask {
         let Piece::File(file, range) = piece else { return Some(Progress::Break) };
         let Some(descriptor) = file.shared_descriptor() else { return Some(Progress::Break) };
         let portion = range.start..range.end.min(range.start + PORTION_BYTES);
-        self.stage = match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => {
-                FileStage::Reading(runtime.spawn_blocking(move || read(&descriptor, portion)))
-            }
-            // The server ends.
-            Err(_) => FileStage::Broken,
-        };
+        let device = Device::of(&*descriptor);
+        self.stage = FileStage::Reading(device.read(move || read(&descriptor, portion)));
         None
     }
 

@@ -2,7 +2,7 @@
 //! makes its answer piece by piece ([`CompressTask`]), each larger piece on a thread of the blocking pool.
 //!
 //! What it may cost is bounded for the process: all streams together may take their budget
-//! ([`memory::compression`]), each has one piece in memory, and no more pieces are in work than there are
+//! ([`Class::Compression`]), each has one piece in memory, and no more pieces are in work than there are
 //! processors. Beyond that, and while memory is short, answers leave as they are. Nothing is ever
 //! decompressed here.
 
@@ -16,7 +16,7 @@ use sekisho_http::Coding;
 use sekisho_lifecycle::Share;
 use tokio::sync::Semaphore;
 
-use crate::memory;
+use crate::memory::{self, Class};
 
 pub use encoder::Encoder;
 pub use streaming::{CompressTask, Source};
@@ -47,7 +47,7 @@ impl Compressor {
             return None;
         }
         let bytes = stream_kib(coding, level) * 1024 + streaming::PIECE_BYTES + held;
-        let share = memory::compression().take(bytes)?;
+        let share = memory::budget(Class::Compression).take(bytes)?;
         let encoder = Encoder::new(coding, level, length).ok()?;
         Some(Self { encoder, is_quick: is_quick(coding, level), length, share })
     }
@@ -56,7 +56,7 @@ impl Compressor {
 impl Compressor {
     /// For a text of this length that is given in another charset; `None` while memory is short.
     pub fn recode(recode: &Arc<Recode>, length: u64) -> Option<Self> {
-        let share = memory::compression().take(streaming::PIECE_BYTES)?;
+        let share = memory::budget(Class::Compression).take(streaming::PIECE_BYTES)?;
         let encoder = Encoder::recode(recode);
         Some(Self { encoder, is_quick: true, length: Some(length), share })
     }

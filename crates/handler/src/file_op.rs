@@ -15,13 +15,15 @@ mod note;
 mod ordering;
 mod put;
 mod resume;
-mod share;
 mod store;
 mod sweep;
 mod temp;
 mod unfinished;
 mod webdav;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,9 +36,10 @@ use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_route::{FileOp, Request, RouteState, Store, Table};
-use tokio::task::JoinHandle;
 
 use crate::cgi::HandlerContext;
+use crate::descriptors::{self, DescriptorPermit};
+use crate::disk::{self, Device, DiskError, Operation};
 use crate::memory;
 use crate::task::{BodyIn, BodySink, Describe, Outbox, Progress, Task, Work};
 use crate::without;
@@ -91,6 +94,16 @@ impl Call<'_> {
         &self.table.location(self.route_state.location).settings
     }
 
+    /// The device that is written to.
+    fn device(&self) -> Arc<Device> {
+        let file = match self.file_op {
+            FileOp::Copy(to) | FileOp::Move(to) => &to.file,
+            _ => &self.route_state.file,
+        };
+        let folder_bytes = file.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        Device::at(Path::new(OsStr::from_bytes(&file[..folder_bytes.max(1).min(file.len())])))
+    }
+
     /// How long the body is, where it is so long that it goes to the disk past the page cache.
     fn direct_bytes(&self, file_ops: &FileOps) -> Option<u64> {
         self.body_bytes
@@ -116,13 +129,14 @@ pub fn start(
             Err(failure.field("Retry-After", b"1"))
         }
         Some(file_ops) => {
-            share::take().and_then(|share| Ok((begin(call, file_ops, &context)?, share)))
+            take_share().and_then(|share| Ok((begin(call, file_ops, &context)?, share)))
         }
         None => Err(Failure::of(Status::FORBIDDEN)),
     };
     match begun {
         Ok((stage, share)) => {
-            Ok(Box::new(FileOpTask { stage, has_body_ended: false, context, _share: share }))
+            let (device, has_body_ended) = (call.device(), false);
+            Ok(Box::new(FileOpTask { stage, has_body_ended, context, device, _share: share }))
         }
         Err(failure) => {
             failure.report(&*context);
@@ -130,6 +144,15 @@ pub fn start(
             Err(failure.status)
         }
     }
+}
+
+/// Descriptors for one more operation; 503 where there are none left (V39).
+fn take_share() -> Result<DescriptorPermit, Failure> {
+    descriptors::FILE_OPERATIONS.take().ok_or_else(|| {
+        let why = Some("file operation refused: too many open files".to_owned());
+        let failure = Failure::of(Status::SERVICE_UNAVAILABLE).field("Retry-After", b"1");
+        Failure { why, ..failure }
+    })
 }
 
 /// The answer to OPTIONS beside `Allow`: the status, and its fields.
@@ -297,6 +320,8 @@ impl Failure {
             | Errno::TXTBSY
             | Errno::STALE => Status::CONFLICT,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Status::SERVICE_UNAVAILABLE,
+            // The disk does not respond.
+            Errno::AGAIN => return DiskError::Busy.into(),
             // By ourselves; see `Stop`.
             Errno::CANCELED => return Self::of(Status::SERVICE_UNAVAILABLE),
             _ => Status::INTERNAL_SERVER_ERROR,
@@ -316,6 +341,19 @@ impl Failure {
         let Some(why) = &self.why else { return };
         let hint = self.errno.map(|errno| context.denial_hint(errno)).unwrap_or_default();
         context.report(self.level, format_args!("{why}{hint}"));
+    }
+}
+
+impl From<DiskError> for Failure {
+    fn from(error: DiskError) -> Self {
+        let why = Some(format!("file operation failed: {error}"));
+        let of = |status| Self { why, level: Level::Crit, ..Self::of(status) };
+        match error {
+            DiskError::Busy => {
+                of(Status::SERVICE_UNAVAILABLE).field("Retry-After", disk::RETRY_AFTER.as_bytes())
+            }
+            DiskError::Lost => of(Status::INTERNAL_SERVER_ERROR),
+        }
     }
 }
 
@@ -354,6 +392,7 @@ impl Stop {
 
     /// To be asked between two steps.
     fn check(&self) -> Result<(), Errno> {
+        disk::note_progress();
         if self.0.load(Ordering::Relaxed) { Err(Errno::CANCELED) } else { Ok(()) }
     }
 }
@@ -382,8 +421,9 @@ struct FileOpTask {
     /// The body is complete, though the stage may not have been ready to take it.
     has_body_ended: bool,
     context: Rc<dyn HandlerContext>,
+    device: Arc<Device>,
     /// Its share of the descriptors.
-    _share: share::Share,
+    _share: DescriptorPermit,
 }
 
 /// ```text
@@ -393,7 +433,7 @@ struct FileOpTask {
 #[derive(Debug)]
 enum FileOpStage {
     /// A thread finds out where the body goes.
-    Preparing(JoinHandle<Result<Prepared, Failure>>),
+    Preparing(Operation<Result<Prepared, Failure>>),
     /// The body comes.
     Receiving(Intake),
     /// The body has come, and its last bytes are being written.
@@ -401,7 +441,7 @@ enum FileOpStage {
     /// The body, if there is one, has come.
     Ready(Job),
     /// A thread does it; it is done also if the request is dropped.
-    Working(JoinHandle<Outcome>, Option<Stop>),
+    Working(Operation<Outcome>, Option<Stop>),
     /// It is over, and not answered yet.
     Ended(Outcome),
     /// The head has been given, with these bytes to follow.
@@ -412,16 +452,18 @@ enum FileOpStage {
 
 impl FileOpStage {
     /// Finds out beside the event loop what is to be done.
-    fn prepare(work: impl FnOnce() -> Result<Prepared, Failure> + Send + 'static) -> Self {
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => Self::Preparing(runtime.spawn_blocking(work)),
-            Err(_) => Self::prepared(work()),
-        }
+    fn prepare(
+        device: &Device,
+        work: impl FnOnce() -> Result<Prepared, Failure> + Send + 'static,
+    ) -> Self {
+        Self::Preparing(device.write(work))
     }
 
-    fn prepared(prepared: Result<Prepared, Failure>) -> Self {
+    fn prepared(device: &Arc<Device>, prepared: Result<Prepared, Failure>) -> Self {
         match prepared {
-            Ok(Prepared::Receive(sink)) => Self::Receiving(Intake::new(sink, None)),
+            Ok(Prepared::Receive(sink)) => {
+                Self::Receiving(Intake::new(Arc::clone(device), sink, None))
+            }
             Ok(Prepared::Answer(answer)) => Self::Ended(Ok(answer)),
             Err(failure) => Self::Ended(Err(failure)),
         }
@@ -430,10 +472,7 @@ impl FileOpStage {
 
 impl FileOpTask {
     fn work(&mut self, job: Job) {
-        self.stage = match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => FileOpStage::Working(runtime.spawn_blocking(job.work), job.stop),
-            Err(_) => FileOpStage::Ended((job.work)()),
-        };
+        self.stage = FileOpStage::Working(self.device.change(job.work), job.stop);
     }
 
     fn fail(&mut self, failure: Failure) {
@@ -445,8 +484,8 @@ impl FileOpTask {
         if let FileOpStage::Preparing(work) = &mut self.stage
             && let Poll::Ready(prepared) = Pin::new(work).poll(cx)
         {
-            self.stage =
-                FileOpStage::prepared(prepared.unwrap_or_else(|error| Err(intake::lost(&error))));
+            let prepared = prepared.unwrap_or_else(|error| Err(error.into()));
+            self.stage = FileOpStage::prepared(&self.device, prepared);
             if self.has_body_ended {
                 self.settle();
             }
@@ -496,7 +535,7 @@ impl Work for FileOpTask {
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(outcome)) => self.stage = FileOpStage::Ended(outcome),
-                    Poll::Ready(Err(error)) => self.fail(intake::lost(&error)),
+                    Poll::Ready(Err(error)) => self.fail(error.into()),
                 },
                 FileOpStage::Ended(Ok(answer)) => {
                     out.fields.extend_from(&answer.fields);

@@ -16,9 +16,10 @@ use std::task::{Context, Poll};
 use sekisho_config::{Level, Recode, Recoding};
 use sekisho_filter::ssi::Shared;
 use sekisho_filter::substitute::Substituter;
-use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_lifecycle::{Deadline, Moment, Share};
 use sekisho_route::SubrequestTarget;
 
+use crate::memory::{self, Class};
 use crate::task::{BodyIn, Describe, Outbox, Progress, Task, Work, Wrapper, rest};
 use crate::{forward, without};
 
@@ -154,6 +155,8 @@ pub struct FilterTask {
     at: usize,
     stage: FilterStage,
     turn_bytes: usize,
+    /// The memory of the input.
+    share: Option<Share>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,6 +181,7 @@ impl FilterTask {
             at: 0,
             stage: FilterStage::Open,
             turn_bytes: 0,
+            share: None,
         }
     }
 
@@ -253,6 +257,7 @@ impl Work for FilterTask {
                     std::mem::swap(&mut self.input, &mut out.body);
                     self.at = 0;
                     self.taken += self.input.len() as u64;
+                    memory::hold(&mut self.share, Class::Filters, self.input.capacity());
                 }
                 Poll::Ready(Progress::Done) => self.stage = FilterStage::Ended,
                 // A head has been given: whatever else it says, there is no other end than this.

@@ -7,6 +7,8 @@ pub mod answer;
 pub mod cgi;
 mod cold_file;
 pub mod compress;
+pub mod descriptors;
+pub mod disk;
 pub mod file_cache;
 pub mod file_op;
 pub mod filter;
@@ -24,6 +26,7 @@ pub mod static_file;
 pub mod status;
 pub mod storage;
 pub mod task;
+mod temporary;
 pub mod upstream;
 pub mod wait;
 

@@ -41,9 +41,10 @@ use walk::{Purpose, Walk};
 pub(crate) use objects::{Listable, ObjectListing};
 pub(crate) use text::push_time;
 
+use crate::memory::{self, Class};
 use crate::reply::{Piece, Reply};
 use crate::task::Task;
-use crate::{answer, file_cache, memory, open_file};
+use crate::{answer, file_cache, open_file};
 
 /// A folder with more entries than this is listed by a task.
 const AT_ONCE_MAX: usize = 2048;
@@ -216,7 +217,7 @@ fn pack(
     status: Status,
 ) -> Result<ArchiveTask, Status> {
     let place = ListedFolder::of(call);
-    let share = memory::listings().begin(archive::BUFFER_BYTES);
+    let share = memory::budget(Class::Listings).begin(archive::BUFFER_BYTES);
     let Some(share) = share else { return Err(place.over_budget("archive")) };
     let is_head = call.method == Method::Head;
     Ok(ArchiveTask::new(kind, call.query, place, readings.clone(), share, status, is_head))
@@ -231,7 +232,7 @@ fn search(
     status: Status,
 ) -> Result<SearchTask, Status> {
     let place = ListedFolder::of(call);
-    let share = memory::listings().begin(search::BYTES_MIN);
+    let share = memory::budget(Class::Listings).begin(search::BYTES_MIN);
     let Some(share) = share else { return Err(place.over_budget("search")) };
     let mut fields = Fields::new();
     write_fields(&form, call.settings, &mut fields);
@@ -467,7 +468,7 @@ impl ListedFolder {
 
     /// Reports that there is no memory for it now.
     fn over_budget(&self, what: &str) -> Status {
-        let (file, budget) = (self.file.escape_ascii(), memory::listings());
+        let (file, budget) = (self.file.escape_ascii(), memory::budget(Class::Listings));
         let (taken, limit) = (budget.taken() >> 10, budget.limit() >> 10);
         let message = format_args!(
             "{what} of \"{file}\" is refused: listings and archives hold {taken} KiB of at most {limit} KiB"

@@ -1,22 +1,26 @@
-//! How much memory the process may have, whether most of it is in use, and what kinds of work may take of it
-//! (X8, ADR 0056). At the limit of a control group the kernel kills a process with all its clients. So the
-//! server refuses work before: new connections, and costly requests on every connection.
+//! How much memory the process may have, whether most of it is in use, and the one budget of all memory that peers can
+//! make it hold (X8, O9, ADR 0056, ADR 0093). At the limit of a control group the kernel kills a process with all its
+//! clients. So the server refuses work before: new connections, and costly requests on every connection; and a request
+//! that was admitted grows only within the share of its [`Class`].
 //!
 //! There is one of this for the process, because the limit is the process's. Its files are opened by
 //! [`set_up`], before the workers are kept in their sandbox.
 
+mod class;
 mod group;
 mod watch;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use sekisho_lifecycle::Budget;
+use sekisho_lifecycle::{Budget, Share};
 use tokio::sync::Notify;
 
+pub use class::Class;
+use class::Classes;
 use group::{Group, groups};
 pub use watch::HeapWatch;
 
@@ -28,23 +32,25 @@ const CRITICAL_PERCENT: u64 = 95;
 /// So much of the limit makes the memory of the group ours to answer for. Where it is mostly that of other processes,
 /// refusing work here frees little of it: then only the last of it counts.
 const OWN_PART: u64 = 8;
-/// A look is trusted for so long, and for so many questions.
+/// A look is trusted for this time, and until this much may have been taken since: this part of the limit at most.
 const LOOK_MILLIS: u64 = 20;
-const LOOK_EVERY: u64 = 16;
-/// While memory is short, free pages are given back at most this often, and for at most a fiftieth of the time.
+const LOOK_BYTES_MAX: u64 = 1 << 20;
+const LOOK_PART: u64 = 64;
+/// What a connection or costly work is expected to take.
+const WORK_BYTES: u64 = 64 << 10;
+/// What a request that is passed on takes from the budget while it is in work: its state, and a response of the least size.
+pub const PASSED_ON_BYTES: usize = 16 << 10;
+/// So little is not counted in the budget: most requests and handshakes hold no more.
+pub const UNCOUNTED_BYTES: usize = 4 << 10;
+/// What a response may hold where its share of the budget is used up.
+pub const RESPONSE_BYTES_MIN: usize = 8 << 10;
+/// While memory is short, free pages are given back at most this often, and for at most a fiftieth of a processor's time.
 const TRIM_MILLIS: u64 = 100;
 const TRIM_PART: u64 = 50;
 /// What the heap keeps for later is given back when it is this much, and no thread has looked just before.
 const WORTH_BYTES: u64 = 8 << 20;
 const WORTH_MILLIS: u64 = 2500;
 
-/// The part of the limit that one kind of work may take, and the most where the limit is high or there is none.
-const BUDGET_PART: u64 = 8;
-const BUDGET_BYTES_MIN: u64 = 1 << 20;
-const COMPRESSION_BYTES_MAX: u64 = 256 << 20;
-const LISTING_BYTES_MAX: u64 = 64 << 20;
-const NATIVE_BYTES_MAX: u64 = 256 << 20;
-const UPLOAD_BYTES_MAX: u64 = 1 << 30;
 /// Caches that are there for speed alone have less.
 const CACHE_PART: u64 = 64;
 
@@ -59,11 +65,12 @@ pub fn set_up() {
 /// Whether most of the memory that the process may have is in use. Cheap: mostly what was seen a moment ago.
 /// A caller that gets `true` refuses the work, so this counts a refusal.
 pub fn is_short() -> bool {
-    let is_short = MEMORY.counted_shortage() >= Shortage::Short;
-    if is_short {
-        MEMORY.refusals.fetch_add(1, Ordering::Relaxed);
-    }
-    is_short
+    MEMORY.refuses(WORK_BYTES)
+}
+
+/// The same for a request that is passed on to a server.
+pub fn is_short_to_pass_on() -> bool {
+    MEMORY.refuses(PASSED_ON_BYTES as u64)
 }
 
 /// The same for a caller that refuses nothing.
@@ -71,7 +78,7 @@ pub fn is_still_short() -> bool {
     MEMORY.shortage() >= Shortage::Short
 }
 
-/// Waits until memory becomes short. One task of the process does.
+/// Waits until memory becomes short, or nearly used up. One task of the process does.
 pub async fn shortage_began() {
     MEMORY.began.notified().await;
 }
@@ -91,29 +98,53 @@ pub fn is_critical() -> bool {
     MEMORY.shortage() == Shortage::Critical
 }
 
+/// The same as of the last look, which was a moment ago.
+pub fn was_critical() -> bool {
+    MEMORY.shortage.load(Ordering::Relaxed) == Shortage::Critical as u8
+}
+
 /// The limit, where there is one.
 pub fn limit_bytes() -> Option<u64> {
     MEMORY.limit
 }
 
-/// What encoders of answers may take together.
-pub fn compression() -> &'static Arc<Budget> {
-    &MEMORY.compression
+/// The number of looks at which so little was left. Each is a reason to shed connections.
+pub fn critical_looks() -> u64 {
+    MEMORY.critical_looks.load(Ordering::Relaxed)
 }
 
-/// What large listings and archives may take together.
-pub fn listings() -> &'static Arc<Budget> {
-    &MEMORY.listings
+/// The share of a class in the budget.
+#[inline]
+pub fn budget(class: Class) -> &'static Arc<Budget> {
+    MEMORY.classes.of(class)
 }
 
-/// What uploads to object storage may take together.
-pub fn uploads() -> &'static Arc<Budget> {
-    &MEMORY.uploads
+/// Every share by name, that of all classes first.
+pub fn budgets() -> impl Iterator<Item = (&'static str, &'static Budget)> {
+    let each = Class::ALL.iter().map(|class| (class.name(), &**budget(*class)));
+    std::iter::once(("all", &*MEMORY.classes.whole)).chain(each)
 }
 
-/// What native sessions may take together for what waits.
-pub fn native() -> &'static Arc<Budget> {
-    &MEMORY.native
+/// Whether the share of a class is used up: what can do with less memory then does.
+#[inline]
+pub fn is_full(class: Class) -> bool {
+    budget(class).is_full()
+}
+
+/// Counts memory that is in use, unless it is little. Returns `false` where it has grown although the share of its class
+/// is used up.
+pub fn hold(share: &mut Option<Share>, class: Class, bytes: usize) -> bool {
+    // A response may hold its least size in any case: most requests touch no counter that the workers share.
+    let uncounted = if class == Class::Responses { RESPONSE_BYTES_MIN } else { UNCOUNTED_BYTES };
+    if bytes <= uncounted {
+        *share = None;
+        return true;
+    }
+    let budget = budget(class);
+    if share.as_ref().is_some_and(|share| !share.is_of(budget)) {
+        *share = None;
+    }
+    share.get_or_insert_with(|| budget.empty_share()).hold(bytes)
 }
 
 /// What a cache of a worker may take, where it would take so much without a limit.
@@ -142,8 +173,13 @@ struct Memory {
     groups: Vec<Group>,
     /// Where the kernel says what of our memory is resident.
     resident: Option<File>,
-    asked: AtomicU64,
+    /// What may have been taken by work that was admitted, in bytes.
+    admitted: AtomicU64,
     looked_at: AtomicU64,
+    /// What was taken of the budget then.
+    taken: AtomicUsize,
+    /// A look is trusted until this much has been taken.
+    look_bytes: u64,
     is_looking: AtomicBool,
     /// A [`Shortage`].
     shortage: AtomicU8,
@@ -151,13 +187,11 @@ struct Memory {
     shortages: AtomicU64,
     began: Notify,
     refusals: AtomicU64,
+    critical_looks: AtomicU64,
     /// When free pages may be given back next.
     trim_at: AtomicU64,
     trimmed_at: AtomicU64,
-    compression: Arc<Budget>,
-    listings: Arc<Budget>,
-    native: Arc<Budget>,
-    uploads: Arc<Budget>,
+    classes: Classes,
 }
 
 impl Memory {
@@ -175,36 +209,42 @@ impl Memory {
     fn new(groups: Vec<Group>, physical: u64) -> Self {
         let limit = groups.iter().map(Group::limit).min();
         let basis = limit.unwrap_or(u64::MAX).min(physical);
-        let budget = |max: u64| {
-            let bytes = (basis / BUDGET_PART).clamp(BUDGET_BYTES_MIN, max);
-            Budget::new(usize::try_from(bytes).unwrap_or(usize::MAX))
-        };
         Self {
             limit,
             groups,
             resident: File::open("/proc/self/statm").ok(),
-            asked: AtomicU64::new(0),
+            admitted: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
+            taken: AtomicUsize::new(0),
+            look_bytes: (basis / LOOK_PART).clamp(1, LOOK_BYTES_MAX),
             is_looking: AtomicBool::new(false),
             shortage: AtomicU8::new(0),
             shortages: AtomicU64::new(0),
             began: Notify::new(),
             refusals: AtomicU64::new(0),
+            critical_looks: AtomicU64::new(0),
             trim_at: AtomicU64::new(0),
             trimmed_at: AtomicU64::new(0),
-            compression: budget(COMPRESSION_BYTES_MAX),
-            listings: budget(LISTING_BYTES_MAX),
-            native: budget(NATIVE_BYTES_MAX),
-            uploads: budget(UPLOAD_BYTES_MAX),
+            classes: Classes::new(basis),
         }
     }
 
-    /// The same for work that takes memory: after so much of it there is a look, however little time has passed.
-    fn counted_shortage(&self) -> Shortage {
+    fn refuses(&self, bytes: u64) -> bool {
+        let is_short = self.shortage_for(bytes) >= Shortage::Short;
+        if is_short {
+            self.refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        is_short
+    }
+
+    /// How short memory is, for work that may take this much. After a number of bytes there is a look, however little time
+    /// has passed.
+    fn shortage_for(&self, bytes: u64) -> Shortage {
         if self.groups.is_empty() {
             return Shortage::Nothing;
         }
-        if self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
+        let before = self.admitted.fetch_add(bytes, Ordering::Relaxed);
+        if before / self.look_bytes != before.wrapping_add(bytes) / self.look_bytes {
             self.looked_at.store(0, Ordering::Relaxed);
         }
         self.shortage()
@@ -215,7 +255,9 @@ impl Memory {
             return Shortage::Nothing;
         }
         let now = millis();
-        let is_stale = now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_MILLIS;
+        let grown = self.classes.whole.taken().abs_diff(self.taken.load(Ordering::Relaxed));
+        let is_stale = now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_MILLIS
+            || grown as u64 >= self.look_bytes;
         // One thread looks; the others go by what was seen last.
         if is_stale && !self.is_looking.swap(true, Ordering::Acquire) {
             self.look_and_trim(now);
@@ -231,16 +273,23 @@ impl Memory {
 
     /// What is in use counts, not what the heap keeps for later: that goes back first.
     fn look_and_trim(&self, now: u64) {
+        self.taken.store(self.classes.whole.taken(), Ordering::Relaxed);
         let mut shortage = self.look();
         if shortage > Shortage::Nothing && now >= self.trim_at.load(Ordering::Relaxed) {
+            let before = processor_millis();
             sekisho_sys::give_back_memory();
-            let took = millis().saturating_sub(now);
+            let took = processor_millis().saturating_sub(before);
             self.trim_at.store(now + TRIM_MILLIS.max(took * TRIM_PART), Ordering::Relaxed);
             shortage = self.look();
         }
         let before = self.shortage.swap(shortage as u8, Ordering::Relaxed);
         if before == Shortage::Nothing as u8 && shortage > Shortage::Nothing {
             self.shortages.fetch_add(1, Ordering::Relaxed);
+        }
+        if shortage == Shortage::Critical {
+            self.critical_looks.fetch_add(1, Ordering::Relaxed);
+        }
+        if shortage as u8 > before {
             self.began.notify_one();
         }
     }
@@ -305,6 +354,13 @@ fn millis() -> u64 {
     START.elapsed().as_millis() as u64 + 1_000_000
 }
 
+/// Processor time of this thread. On a busy machine it waits for a processor for much longer than it works, and what it
+/// waits must not keep memory from being given back.
+fn processor_millis() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec.cast_unsigned() * 1000 + time.tv_nsec.cast_unsigned() / 1_000_000
+}
+
 /// A limit for tests that cannot make a control group. Only a build with debug assertions has it.
 #[cfg(debug_assertions)]
 fn injected_limit() -> Option<u64> {
@@ -354,23 +410,8 @@ mod tests {
         for (limit, is_short) in [(None, false), (Some(used * 100), false), (Some(used / 2), true)]
         {
             let memory = of(limit);
-            let seen = |_| (memory.counted_shortage() >= Shortage::Short) == is_short;
-            assert!((0..LOOK_EVERY * 2).all(seen), "{limit:?}");
+            let seen = |_| (memory.shortage_for(WORK_BYTES) >= Shortage::Short) == is_short;
+            assert!((0..32).all(seen), "{limit:?}");
         }
-    }
-
-    /// X8: what kinds of work may take is a part of what there is.
-    #[test]
-    fn budgets_are_parts_of_the_limit() {
-        let of = |limit: Option<u64>, physical: u64| {
-            let memory =
-                Memory::new(limit.map(Group::without_files).into_iter().collect(), physical * MIB);
-            let bytes = |budget: &Budget| budget.limit() as u64 / MIB;
-            (bytes(&memory.compression), bytes(&memory.listings), bytes(&memory.native))
-        };
-        assert_eq!(of(Some(64 * MIB), 8192), (8, 8, 8));
-        assert_eq!(of(Some(4 * MIB), 8192), (1, 1, 1));
-        assert_eq!(of(None, 512), (64, 64, 64));
-        assert_eq!(of(None, 65_536), (256, 64, 256));
     }
 }

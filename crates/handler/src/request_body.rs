@@ -3,9 +3,12 @@
 //! where (`client_body_temp_path`, `client_body_in_file_only`). So a slow client occupies nothing but its
 //! connection, and the length of the body is known when it is handed over.
 //!
-//! The file is made and written by threads of the blocking pool, never by the event loop. While one chunk is being
+//! The file is made and written by threads beside the event loop (`disk.rs`), never by the loop. While one chunk is being
 //! written the next one fills; what there is no room for stays with the caller, which holds the client back.
 //! Nothing here knows which handler wants the body.
+//!
+//! Bytes in memory are in the budget (O9). Where the share of request bodies is used up, a body goes to the file from its
+//! first byte and keeps no memory.
 
 use std::fs::File;
 use std::future::Future;
@@ -17,13 +20,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use sekisho_config::{InFileOnly, Settings};
+use sekisho_config::{InFileOnly, Settings, TempFolder};
+use sekisho_lifecycle::Share;
 use tempfile::TempPath;
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+
+use crate::disk::{Device, Operation};
+use crate::temporary;
+
+use crate::memory::{self, Class, UNCOUNTED_BYTES};
 
 /// How much is written to the file at a time. A body on its way to a file has at most two of these in memory.
 const CHUNK_BYTES: usize = 64 * 1024;
+/// Chunk size while the budget is used up; less waits only while an earlier chunk is being written.
+const THRIFTY_BYTES: usize = 8 * 1024;
 /// The kernel takes a while to release a file of this size: not while clients wait.
 const LARGE_BYTES: u64 = 64 << 20;
 
@@ -47,16 +56,26 @@ pub struct RequestBody {
     chunk: Vec<u8>,
     store: Store,
     has_ended: bool,
+    /// The memory of the chunk and of the one that is being written.
+    share: Option<Share>,
+    /// The budget has refused memory.
+    is_thrifty: bool,
 }
 
 /// Whether a file has a name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 enum Naming {
-    /// It has none.
-    #[default]
-    Nameless,
+    /// It has none; where it is.
+    Nameless(Option<TempFolder>),
     /// It has one in this folder, or in that of temporary files.
-    Named { folder: Option<Arc<Path>>, only: InFileOnly },
+    Named { folder: Option<TempFolder>, only: InFileOnly },
+}
+
+impl Naming {
+    const fn folder(&self) -> Option<&TempFolder> {
+        let (Self::Named { folder, .. } | Self::Nameless(folder)) = self;
+        folder.as_ref()
+    }
 }
 
 /// Where the bytes before the chunk are.
@@ -67,12 +86,12 @@ enum Store {
     /// In the file.
     Idle(BodyFile),
     /// On their way to the file.
-    Writing(JoinHandle<io::Result<Written>>),
+    Writing(Operation<io::Result<Written>>),
     /// They could not be written, or have been handed over.
     Failed,
 }
 
-/// What comes back from the blocking pool: the file, and the chunk's memory for the next one.
+/// What comes back from the thread: the file, and the chunk's memory for the next one.
 #[derive(Debug)]
 struct Written {
     file: BodyFile,
@@ -82,8 +101,8 @@ struct Written {
 /// A body that is complete.
 #[derive(Debug)]
 pub enum Gathered {
-    /// In memory.
-    Memory(Vec<u8>),
+    /// In memory, with its share of the budget.
+    Memory(Vec<u8>, Option<Share>),
     /// In a file, whose position is its beginning.
     File(BodyFile),
 }
@@ -92,7 +111,7 @@ impl Gathered {
     /// How long it is.
     pub fn len(&self) -> u64 {
         match self {
-            Self::Memory(bytes) => bytes.len() as u64,
+            Self::Memory(bytes, _) => bytes.len() as u64,
             Self::File(file) => file.bytes,
         }
     }
@@ -110,11 +129,13 @@ impl RequestBody {
         Self {
             memory_bytes_max,
             expected_bytes,
-            naming: Naming::Nameless,
+            naming: Naming::Nameless(None),
             bytes: 0,
             chunk: Vec::new(),
             store: Store::Memory,
             has_ended: false,
+            share: None,
+            is_thrifty: false,
         }
     }
 
@@ -125,9 +146,9 @@ impl RequestBody {
         let memory = if is_only { 0 } else { settings.client_body_buffer_size };
         let mut body = Self::new(memory, expected_bytes);
         let folder = settings.client_body_temp_path.clone();
-        if is_only || folder.is_some() {
-            body.naming = Naming::Named { folder, only };
-        }
+        let is_named = is_only || folder.as_ref().is_some_and(|folder| !folder.is_default);
+        body.naming =
+            if is_named { Naming::Named { folder, only } } else { Naming::Nameless(folder) };
         body
     }
 
@@ -136,12 +157,13 @@ impl RequestBody {
     pub fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<usize> {
         let mut rest = bytes;
         loop {
+            self.ask_for_memory(rest.len());
             let room = self.chunk_max().saturating_sub(self.chunk.len());
             let (now, later) = rest.split_at(room.min(rest.len()));
             self.chunk.extend_from_slice(now);
             self.bytes += now.len() as u64;
             rest = later;
-            if rest.is_empty() {
+            if rest.is_empty() && (!self.is_thrifty || self.chunk.is_empty()) {
                 return Ok(bytes.len());
             }
             match self.advance(cx) {
@@ -167,14 +189,20 @@ impl RequestBody {
         loop {
             ready!(self.advance(cx))?;
             if !self.has_ended {
+                if self.is_thrifty && !self.chunk.is_empty() {
+                    self.write_chunk()?;
+                    continue;
+                }
                 return Poll::Pending;
             }
             let fits = self.chunk.len() <= self.memory_bytes_max;
             match std::mem::replace(&mut self.store, Store::Failed) {
                 Store::Memory if fits => {
-                    return Poll::Ready(Ok(Gathered::Memory(std::mem::take(&mut self.chunk))));
+                    let bytes = std::mem::take(&mut self.chunk);
+                    return Poll::Ready(Ok(Gathered::Memory(bytes, self.share.take())));
                 }
                 Store::Idle(file) if self.chunk.is_empty() => {
+                    (self.chunk, self.share) = (Vec::new(), None);
                     return Poll::Ready(Ok(Gathered::File(file)));
                 }
                 store => {
@@ -185,10 +213,23 @@ impl RequestBody {
         }
     }
 
+    /// Asks the budget for the memory that the next bytes need.
+    fn ask_for_memory(&mut self, more: usize) {
+        self.is_thrifty = false;
+        let leaving = if matches!(self.store, Store::Writing(_)) { CHUNK_BYTES } else { 0 };
+        let wanted = leaving + (self.chunk.len() + more).min(self.chunk_max());
+        if wanted <= UNCOUNTED_BYTES {
+            return;
+        }
+        let budget = memory::budget(Class::RequestBodies);
+        self.is_thrifty = !self.share.get_or_insert_with(|| budget.empty_share()).resize(wanted);
+    }
+
     /// How much is kept before it is written.
     fn chunk_max(&self) -> usize {
         let fits = |expected: u64| expected <= self.memory_bytes_max as u64;
         match self.store {
+            _ if self.is_thrifty => THRIFTY_BYTES,
             Store::Memory if self.expected_bytes.is_none_or(fits) => self.memory_bytes_max,
             _ => CHUNK_BYTES,
         }
@@ -199,8 +240,12 @@ impl RequestBody {
         if let Store::Writing(writing) = &mut self.store {
             let written = ready!(Pin::new(writing).poll(cx));
             self.store = Store::Failed;
-            let Written { file, mut chunk } = written.map_err(io::Error::other)??;
-            if self.chunk.is_empty() {
+            let Written { file, mut chunk } = written.map_err(io::Error::from)??;
+            if self.is_thrifty {
+                if self.chunk.is_empty() {
+                    (self.chunk, self.share) = (Vec::new(), None);
+                }
+            } else if self.chunk.is_empty() {
                 chunk.clear();
                 self.chunk = chunk;
             }
@@ -209,9 +254,8 @@ impl RequestBody {
         Poll::Ready(Ok(()))
     }
 
-    /// Lets a thread of the blocking pool write the chunk. Nothing else is being written.
+    /// Lets a thread write the chunk. Nothing else is being written.
     fn write_chunk(&mut self) -> io::Result<()> {
-        let runtime = Handle::try_current().map_err(io::Error::other)?;
         let file = match std::mem::replace(&mut self.store, Store::Failed) {
             Store::Memory => None,
             Store::Idle(file) => Some(file),
@@ -219,7 +263,11 @@ impl RequestBody {
         };
         let chunk = std::mem::take(&mut self.chunk);
         let naming = self.naming.clone();
-        self.store = Store::Writing(runtime.spawn_blocking(move || {
+        let device = match &file {
+            Some(file) => Device::of(file.descriptor()?),
+            None => Device::at(&temporary::place(naming.folder())),
+        };
+        self.store = Store::Writing(device.write(move || {
             let mut file = file.map_or_else(|| BodyFile::new(&naming), Ok)?;
             file.append(&chunk)?;
             Ok(Written { file, chunk })
@@ -242,14 +290,17 @@ pub struct BodyFile {
 impl BodyFile {
     /// Makes one: to be called where it may take its time.
     fn new(naming: &Naming) -> io::Result<Self> {
-        let Naming::Named { folder, only } = naming else {
-            let file = Some(tempfile::tempfile()?);
-            return Ok(Self { file, bytes: 0, temporary: None, name: None });
+        let (folder, only) = match naming {
+            Naming::Named { folder, only } => (folder, only),
+            Naming::Nameless(folder) => {
+                let file = Some(temporary::create(folder.as_ref())?);
+                return Ok(Self { file, bytes: 0, temporary: None, name: None });
+            }
         };
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix("body-").rand_bytes(10);
         let made = match folder {
-            Some(folder) => builder.tempfile_in(folder)?,
+            Some(folder) => builder.tempfile_in(&folder.path)?,
             None => builder.tempfile()?,
         };
         let (file, path) = made.into_parts();
@@ -313,10 +364,8 @@ impl BodyFile {
 impl Drop for BodyFile {
     fn drop(&mut self) {
         let file = (self.file.take(), self.temporary.take());
-        if self.bytes > LARGE_BYTES
-            && let Ok(runtime) = Handle::try_current()
-        {
-            runtime.spawn_blocking(move || drop(file));
+        if let (Some(opened), true) = (&file.0, self.bytes > LARGE_BYTES) {
+            Device::of(opened).detach(move || drop(file));
         }
     }
 }
@@ -373,7 +422,7 @@ mod tests {
 
     fn content(gathered: Gathered) -> Vec<u8> {
         match gathered {
-            Gathered::Memory(bytes) => bytes,
+            Gathered::Memory(bytes, _) => bytes,
             Gathered::File(file) => {
                 let copy = file.descriptor().expect("open").try_clone_to_owned().expect("a copy");
                 let mut bytes = Vec::new();
@@ -393,7 +442,7 @@ mod tests {
                 for is_announced in [true, false] {
                     let body = body(length);
                     let (gathered, _) = gather(&body, piece, is_announced).await;
-                    let is_in_memory = matches!(gathered, Gathered::Memory(_));
+                    let is_in_memory = matches!(gathered, Gathered::Memory(..));
                     assert_eq!(is_in_memory, length <= MEMORY, "{length}");
                     assert_eq!(gathered.len(), length as u64);
                     assert_eq!(gathered.is_empty(), length == 0);
@@ -421,6 +470,7 @@ mod tests {
     fn memory_is_bounded_while_the_disk_does_nothing() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .max_blocking_threads(1)
+            .enable_time()
             .build()
             .expect("a runtime");
         let (go, gate) = std::sync::mpsc::channel::<()>();

@@ -27,7 +27,7 @@ use sekisho_service::{
     body_stream,
 };
 
-use crate::memory;
+use crate::memory::{self, Class};
 use crate::task::{BodyIn, Describe, Outbox, Progress, Task, Work};
 use crate::without;
 use call::HttpCall;
@@ -67,7 +67,7 @@ pub fn start(
     let service = services.find(number).ok_or(Status::SERVICE_UNAVAILABLE)?;
     let head = request.head;
     let form = Form::of(head)?;
-    let native = memory::native();
+    let native = memory::budget(Class::Native);
     let own = SessionMemory::new(native, CALL_BYTES_MAX.min(native.limit() / 2));
     let http_call = HttpCall::new(form, own);
     let facts = request.connection;

@@ -6,6 +6,7 @@ mod alone;
 mod answer;
 mod body;
 mod cache;
+mod circle;
 mod dns;
 mod engine;
 mod exchange;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 
 use sekisho_config::{Family, Level, Pass, Resolver, UpstreamTls};
 use sekisho_http::upstream::RequestBody as Length;
-use sekisho_http::{Known, Status, Version};
+use sekisho_http::{Fields, Known, Status, Version};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Request, RouteState, Table};
 use sekisho_storage::Credentials;
@@ -41,15 +42,18 @@ use sekisho_upstream::balance::sticky::peer_of;
 use sekisho_upstream::request::{Rules, UpstreamRequest};
 
 use crate::cgi::HandlerContext;
+use crate::memory;
 use crate::request_body::{Gathered, RequestBody};
 use crate::task::Task;
 use answer::Changes;
 use body::Body;
 pub use cache::{Cache, Caches, Purge};
+use circle::Cause;
 pub use group::{Group, Groups};
 pub use health::{CheckContext, Checks};
 pub(crate) use own::{CacheQuery, OwnRequest, Sender, Sign};
 use plan::{NoPlan, Source};
+use pool::Permit;
 pub use pool::Pools;
 pub use sekisho_upstream::balance::{Snapshot, Unavailable};
 pub use server_side::{ServerSide, SessionCall};
@@ -91,10 +95,12 @@ pub struct Call<'a> {
     pub gathered: Option<&'a RefCell<Option<Gathered>>>,
 }
 
-/// Starts to pass the request on, unless a cache has the response in memory; an error is the status to answer with.
+/// Starts to pass the request on, unless a cache has the response in memory; an error is the status to answer with, and its
+/// fields have been appended to `fields`.
 pub fn start(
     call: &Call<'_>,
     context: Rc<dyn HandlerContext>,
+    fields: &mut Fields,
     now: Moment,
 ) -> Result<Box<dyn Task>, Status> {
     let Call { table, request, route_state, .. } = *call;
@@ -106,10 +112,17 @@ pub fn start(
         Status::INTERNAL_SERVER_ERROR
     })?;
     let lookup = cache.and_then(|cache| cache::Lookup::new(call, &source, cache, pass));
-    match lookup.as_ref().and_then(|lookup| lookup.hit(call, &source, &context, now)) {
-        Some(hit) => Ok(Box::new(hit)),
-        None => pass_on(call, &source, pass, lookup, context, now),
+    let hit = lookup.as_ref().and_then(|lookup| lookup.hit(call, &source, &context, now));
+    if let Some(hit) = hit {
+        return Ok(Box::new(hit));
     }
+    let permit = if memory::is_short_to_pass_on() { None } else { call.pools.permit() };
+    let Some(permit) = permit else {
+        context.report(Level::Info, format_args!("not passed on: memory is short"));
+        fields.push("Retry-After", "1");
+        return Err(Status::SERVICE_UNAVAILABLE);
+    };
+    pass_on(call, &source, pass, (lookup, permit), context, now)
 }
 
 /// Makes the request to the server.
@@ -117,7 +130,7 @@ fn pass_on(
     call: &Call<'_>,
     source: &Source<'_>,
     pass: &Arc<Pass>,
-    lookup: Option<cache::Lookup<'_>>,
+    (lookup, permit): (Option<cache::Lookup<'_>>, Permit),
     context: Rc<dyn HandlerContext>,
     now: Moment,
 ) -> Result<Box<dyn Task>, Status> {
@@ -157,7 +170,7 @@ fn pass_on(
     let is_lost = is_streamed && pass.family != Family::Grpc;
     let machine = UpstreamRequest::new(rules, route_state.method, is_lost, selection, now);
     let body = match (&forward.set_body, gathered) {
-        (Some(template), _) => Body::Memory(Arc::new(source.value(template))),
+        (Some(template), _) => Body::Memory(Arc::new(source.value(template)), None),
         (None, Some(gathered)) => Body::from(gathered),
         (None, None) if is_streamed => {
             Body::Stream(call.body_bytes.map_or(Length::Unknown, Length::Known))
@@ -167,12 +180,9 @@ fn pass_on(
         (None, None) => Body::None,
     };
     let changes = Changes::new(source, forward).map(Rc::new);
-    let stage = if is_gathered {
-        Stage::Gathering(Box::new(RequestBody::of(settings, call.body_bytes)))
-    } else {
-        Stage::Ready
-    };
-    let binding = Rc::clone(&key.binding);
+    let gathering = || Stage::Gathering(Box::new(RequestBody::of(settings, call.body_bytes)));
+    let stage = if is_gathered { gathering() } else { Stage::Ready };
+    let binding = key.binding.clone();
     let resolving = group.names.is_some().then_some((key, now));
     let bind = forward.bind.as_ref().and_then(|template| source.address(template));
     let family = (pass.family, forward.is_http2());
@@ -189,12 +199,14 @@ fn pass_on(
         };
         (question, Rc::clone(&context), view)
     });
-    let task = UpstreamTask::new(task::Parts {
+    let task = Box::new(UpstreamTask::new(task::Parts {
         bind,
+        cause: Cause::of(request.connection),
         manner,
         secure,
         context,
         pools: Rc::clone(call.pools),
+        permit: Some(permit),
         group,
         pass,
         plan,
@@ -211,13 +223,13 @@ fn pass_on(
         stage,
         has_body_ended: !call.has_body || call.gathered.is_some(),
         keeping: None,
-    });
+    }));
     Ok(match cached {
         Some((question, context, view)) => {
             Box::new(cache::CachedTask::new(question, context, view, task))
         }
         None if is_steadfast => Box::new(alone::Steadfast::new(task)),
-        None => Box::new(task),
+        None => task,
     })
 }
 
@@ -232,7 +244,7 @@ fn is_said_empty(request: &Request<'_>) -> bool {
 struct Key {
     by: By,
     /// What binds the client to a server.
-    binding: Rc<Binding>,
+    binding: Option<Rc<Binding>>,
 }
 
 #[derive(Debug)]
@@ -251,8 +263,8 @@ impl Key {
             (_, Some(key)) => By::Text(source.value(key)),
             (_, None) => By::Text(Vec::new()),
         };
-        let binding = group.sticky.as_ref().map(|sticky| sticky.binding(source, now));
-        Self { by, binding: Rc::new(binding.unwrap_or_default()) }
+        let binding = group.sticky.as_ref().map(|sticky| Rc::new(sticky.binding(source, now)));
+        Self { by, binding }
     }
 
     fn select(&self, group: &Group) -> Selection {
@@ -260,7 +272,9 @@ impl Key {
             By::Client(client) => group.balancer.begin_for(*client),
             By::Text(text) => group.balancer.begin(text),
         };
-        selection.bind(peer_of(&group.balancer, &self.binding.route));
+        if let Some(binding) = &self.binding {
+            selection.bind(peer_of(&group.balancer, &binding.route));
+        }
         selection
     }
 }

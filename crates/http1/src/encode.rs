@@ -36,7 +36,9 @@ pub const fn framing(
     match (length, version) {
         (BodyLength::Empty | BodyLength::Known(0), _) => (Framing::Length(0), false),
         (BodyLength::Known(length), _) => (Framing::Length(length), !is_head),
-        (BodyLength::Unknown, Version::Http11 | Version::Http2) if sends_chunks => {
+        (BodyLength::Unknown, Version::Http11 | Version::Http2 | Version::Http3)
+            if sends_chunks =>
+        {
             (Framing::Chunked, !is_head)
         }
         (BodyLength::Unknown, _) if is_head => (Framing::None, false),

@@ -1,6 +1,9 @@
 //! What a connection borrows from its worker while there is something to do: its input and its output. An idle
 //! connection has none.
 
+use std::cell::RefCell;
+
+use sekisho_handler::memory::{self, Class, RESPONSE_BYTES_MIN};
 use sekisho_http::Scratch;
 use sekisho_lifecycle::Moment;
 
@@ -10,8 +13,17 @@ use crate::wake::SessionWaker;
 const INPUT_BYTES: usize = 16 * 1024;
 /// Answers of a batch are written together up to about this size.
 const BATCH_BYTES: usize = 64 * 1024;
+/// A body is put behind a head of this size in any case.
+const HEAD_BYTES: usize = 1024;
 /// Buffers that have grown beyond this are not kept.
 pub(crate) const KEEP_BYTES: usize = 128 * 1024;
+/// How many inputs a thread keeps for connections that wait for something else.
+const INPUTS_MAX: usize = 64;
+
+thread_local! {
+    /// Inputs that are not in use, each of [`INPUT_BYTES`].
+    static INPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A connection's input and output.
 #[derive(Debug)]
@@ -62,6 +74,9 @@ impl Buffers {
 
     /// Room for the next read.
     pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.input.len() < INPUT_BYTES {
+            self.grow_input();
+        }
         if self.taken == self.filled {
             (self.taken, self.filled) = (0, 0);
         } else if self.filled == self.input.len() {
@@ -77,9 +92,41 @@ impl Buffers {
         &mut self.input[self.filled..]
     }
 
-    /// Whether a read would find room without the buffer growing.
+    /// Whether a read would find room without the buffer growing beyond its usual size.
     pub(crate) fn has_input_room(&self) -> bool {
-        self.filled < self.input.len() || self.taken > 0
+        self.filled < self.input.len().max(INPUT_BYTES) || self.taken > 0
+    }
+
+    /// The connection waits for something else: gives back memory that holds nothing (O9).
+    pub(crate) fn give_back_room(&mut self, is_full: bool) {
+        let out = &mut self.scratch.out;
+        if is_full && out.len() < out.capacity() / 2 {
+            out.shrink_to_fit();
+        }
+        let unread = self.unread();
+        if self.input.is_empty() || unread.len() > self.input.len() / 4 * 3 {
+            return;
+        }
+        let kept = unread.to_vec();
+        let input = std::mem::replace(&mut self.input, kept);
+        (self.taken, self.filled) = (0, self.input.len());
+        if input.len() == INPUT_BYTES {
+            INPUTS.with_borrow_mut(|inputs| {
+                if inputs.len() < INPUTS_MAX {
+                    inputs.push(input);
+                }
+            });
+        }
+    }
+
+    /// Makes the input as large as usual again.
+    fn grow_input(&mut self) {
+        let spare = INPUTS.with_borrow_mut(Vec::pop);
+        let mut input = spare.unwrap_or_else(|| vec![0; INPUT_BYTES]);
+        let unread = self.unread();
+        input[..unread.len()].copy_from_slice(unread);
+        (self.taken, self.filled) = (0, unread.len());
+        self.input = input;
     }
 
     /// What is to leave.
@@ -101,8 +148,10 @@ impl Buffers {
     /// Whether more may be put into the output before it leaves. Where the transport takes nothing and several requests
     /// share the connection, the beginnings of other answers may be put behind what waits.
     pub(crate) fn has_room(&self, is_blocked: bool) -> bool {
+        let waiting = self.scratch.out.len() - self.sent;
         let most = if is_blocked { 2 * BATCH_BYTES } else { BATCH_BYTES };
-        self.scratch.out.len() - self.sent <= most
+        let least = if is_blocked { RESPONSE_BYTES_MIN } else { HEAD_BYTES };
+        waiting <= least || (waiting <= most && !memory::is_full(Class::Responses))
     }
 
     /// Makes it ready for another connection; `false` when it is not worth keeping.
@@ -111,7 +160,7 @@ impl Buffers {
         self.scratch.out.clear();
         // One client's head must never be taken for another's (a 408 is answered without one).
         self.scratch.head.clear();
-        self.input.len() <= KEEP_BYTES
+        (INPUT_BYTES..=KEEP_BYTES).contains(&self.input.len())
             && self.scratch.out.capacity() <= KEEP_BYTES
             && self.scratch.head.capacity() <= KEEP_BYTES
     }
@@ -128,6 +177,28 @@ impl Buffers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// O9: a connection that waits has the bytes that have come, and no room for others.
+    #[test]
+    fn unread_bytes_survive_that_room_is_given_back() {
+        let mut buffers = Buffers::default();
+        for round in 1..5_usize {
+            let piece = [round as u8; 1000];
+            buffers.room()[..1000].copy_from_slice(&piece);
+            buffers.filled += 1000;
+            assert!(buffers.has_input_room());
+            buffers.give_back_room(false);
+            assert_eq!((buffers.unread().len(), buffers.input.len()), (round * 1000, round * 1000));
+            assert!(buffers.unread().ends_with(&piece) && buffers.unread().starts_with(&[1; 1000]));
+            assert!(buffers.has_input_room());
+        }
+        buffers.taken += 500;
+        buffers.give_back_room(false);
+        assert_eq!((buffers.unread().len(), buffers.taken), (3500, 500), "it is not worth it");
+        buffers.taken = buffers.filled;
+        buffers.give_back_room(false);
+        assert!(buffers.input.is_empty() && buffers.room().len() == INPUT_BYTES);
+    }
 
     #[test]
     fn the_memory_usage_of_buffers_is_what_they_have_grown_to() {

@@ -81,6 +81,12 @@ impl Clock {
         (self.start + Duration::from_nanos(moment.as_nanos())).into()
     }
 
+    /// The moment of an instant of the machine's clock.
+    pub fn moment(&self, instant: Instant) -> Moment {
+        let since = instant.saturating_duration_since(self.start);
+        Moment::from_nanos(since.as_nanos() as u64)
+    }
+
     /// The wall clock at `now`.
     pub fn wall(&self, now: Moment) -> WallTime {
         if self.wall_read.get().is_none_or(|read| now.since(read) >= WALL_FRESH) {

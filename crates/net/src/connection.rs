@@ -10,11 +10,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sekisho_config::{Level, RealIpSource};
-use sekisho_handler::memory;
+use sekisho_handler::memory::{self, Class};
 use sekisho_http::{ProxyHeader, Scratch};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::session::Fact;
-use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Manner, Moment, RequestId, Stage};
+use sekisho_lifecycle::{
+    CloseReason, Deadline, DeadlineKind, Manner, Moment, RequestId, Share, Stage,
+};
 
 use crate::admission::TooMany;
 use crate::dispatch::RouteInput;
@@ -43,6 +45,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// core.
 const LOOK_INTERVAL_EACH: Duration = Duration::from_micros(80);
 
+/// The number of streams that a connection may have where the share of responses is used up.
+const STREAMS_MIN: usize = 8;
+
 /// A client's connection.
 #[derive(Debug)]
 pub(crate) struct Connection<T = Stream> {
@@ -54,6 +59,8 @@ pub(crate) struct Connection<T = Stream> {
     pub(crate) sent: u64,
     /// While the client takes nothing: what it has acknowledged.
     stall: Option<Box<Stall>>,
+    /// The memory that it holds while it waits, if that is much.
+    share: Option<Share>,
     /// When bytes last moved.
     pub(crate) active: Moment,
     /// How much of files the client has been sent.
@@ -89,6 +96,17 @@ pub(crate) struct Flags {
     pub(crate) is_corked: bool,
     /// Small segments wait (`tcp_nodelay off`).
     pub(crate) is_delayed: bool,
+}
+
+/// Connections that are shed when memory is nearly used up, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum ShedRank {
+    /// Its handshake is not over.
+    Handshake,
+    /// It is between requests.
+    Idle,
+    /// A part of a header block has come.
+    HeaderBlock,
 }
 
 /// The owner of a deadline: the part that acts when it expires.
@@ -157,6 +175,7 @@ impl<T: ClientTransport> Connection<T> {
             received: 0,
             sent: 0,
             stall: None,
+            share: None,
             active: now,
             file_sent: 0,
             flags: Flags { is_one_too_many, awaits_proxy_header, is_undecided, ..Flags::default() },
@@ -169,6 +188,9 @@ impl<T: ClientTransport> Connection<T> {
         let now = if is_fresh { self.active } else { self.link.worker.clock.now() };
         let orders = self.link.worker.sessions.borrow_mut().orders(self.link.key);
         self.transport.note(orders.ready);
+        if let Some(datagrams) = self.transport.datagrams() {
+            datagrams.advance(now);
+        }
         if orders.has_command {
             self.run_command(now);
         }
@@ -187,12 +209,15 @@ impl<T: ClientTransport> Connection<T> {
                 return self.close(CloseReason::Forced, now);
             }
         }
-        // With next to no memory left, no request begins, and no half head goes on (X8).
-        let is_shed = orders.ready.may_read() && memory::is_critical() && self.may_be_shed();
-        if std::mem::take(&mut self.flags.is_one_too_many) || is_shed {
-            // The error is sent once; from here on it is an ordinary connection that closes.
-            if let Some(event) = self.link.protocol.refuse_connection() {
-                self.handle(&event, now);
+        let is_critical = (orders.ready.may_read() || is_fresh) && memory::is_critical();
+        if std::mem::take(&mut self.flags.is_one_too_many) {
+            self.refuse(is_critical, now);
+        } else if (is_critical || orders.is_shed) && self.may_be_shed() {
+            // With next to no memory left, no request begins, and no half head goes on (X8).
+            if !is_critical && self.shed_rank() == Some(ShedRank::Idle) {
+                self.link.shut_down_gracefully(now);
+            } else {
+                self.refuse(true, now);
             }
         }
         loop {
@@ -204,7 +229,77 @@ impl<T: ClientTransport> Connection<T> {
                 break;
             }
         }
+        if !self.account() && self.may_be_shed() {
+            self.refuse(true, now);
+            if let Poll::Ready(reason) = self.turn(cx, now) {
+                return self.close(reason, now);
+            }
+            self.account();
+        }
         self.rest(shutdown, now)
+    }
+
+    /// Refuses the connection. Where memory is used up, a handshake is not finished for it.
+    fn refuse(&mut self, is_at_once: bool, now: Moment) {
+        let is_open =
+            !matches!(self.transport.secured(), Secured::NotYet) && !self.flags.awaits_proxy_header;
+        if is_at_once && !is_open {
+            return self.link.protocol.abort(CloseReason::TooMany);
+        }
+        // The error is sent once; from here on it is an ordinary connection that closes.
+        if let Some(event) = self.link.protocol.refuse_connection() {
+            self.handle(&event, now);
+        }
+    }
+
+    /// Gives back what is not needed until the next turn, and counts the rest in the budget (O9). Returns whether that
+    /// is within the share of its class.
+    fn account(&mut self) -> bool {
+        let is_unused = self.link.buffers.as_ref().is_some_and(|buffers| buffers.is_done());
+        if self.exchanges.is_empty()
+            && is_unused
+            && let Some(buffers) = self.link.buffers.take()
+        {
+            self.link.worker.give_back_buffers(buffers);
+            self.link.protocol.shrink();
+        }
+        let mut bytes = self.transport.buffer_bytes();
+        if let Some(buffers) = &mut self.link.buffers {
+            let is_full = memory::is_full(Class::Responses);
+            buffers.give_back_room(is_full);
+            let exchanges = self.exchanges.iter_mut().map(|it| it.hold(is_full)).sum::<usize>();
+            bytes += buffers.memory_bytes() + exchanges;
+        }
+        if self.link.protocol.is_multiplexed() && !self.link.protocol.is_idle() {
+            bytes += self.link.protocol.memory_bytes();
+        }
+        if bytes == 0 && self.share.is_none() {
+            return true;
+        }
+        let class = match self.transport.secured() {
+            Secured::NotYet => Class::Handshakes,
+            _ if self.exchanges.is_empty() => Class::HeaderBlocks,
+            _ => Class::Responses,
+        };
+        memory::hold(&mut self.share, class, bytes)
+    }
+
+    /// What is lost if the connection is shed; `None` where a request is in work.
+    pub(crate) fn shed_rank(&self) -> Option<ShedRank> {
+        if matches!(self.transport.secured(), Secured::NotYet) {
+            Some(ShedRank::Handshake)
+        } else if self.link.protocol.is_idle() && self.exchanges.is_empty() {
+            Some(ShedRank::Idle)
+        } else {
+            self.may_be_shed().then_some(ShedRank::HeaderBlock)
+        }
+    }
+
+    /// Whether a new request is refused for lack of memory. A connection that requests share is not shed; nothing is kept of
+    /// a stream that is refused (O9).
+    fn is_stream_refused(&self) -> bool {
+        let is_one_of_many = self.exchanges.len() >= STREAMS_MIN;
+        memory::was_critical() || (is_one_of_many && memory::is_full(Class::Responses))
     }
 
     /// Whether no request is in work, so that it can be refused.
@@ -402,7 +497,7 @@ impl<T: ClientTransport> Connection<T> {
         self.link.protocol = Protocol::http2(policies, accepted);
     }
 
-    /// The turn is over: gives back what is not needed, and notes what is waited for.
+    /// The turn is over: notes what is waited for.
     fn rest(&mut self, shutdown: ShutdownRequest, now: Moment) -> Poll<()> {
         self.note_activity();
         let protocol = &self.link.protocol;
@@ -411,14 +506,11 @@ impl<T: ClientTransport> Connection<T> {
             // Its answer has been sent; whether the client reads it is not waited for.
             return self.close(CloseReason::Forced, now);
         }
-        if self.exchanges.is_empty()
-            && self.link.buffers.as_ref().is_some_and(|buffers| buffers.is_done())
-            && let Some(buffers) = self.link.buffers.take()
-        {
-            self.link.worker.give_back_buffers(buffers);
-            self.link.protocol.shrink();
+        let mut look = self.watch_acknowledgements(now);
+        if let Some(datagrams) = self.transport.datagrams() {
+            let timer = datagrams.next_timer(!self.exchanges.is_empty());
+            look = look.into_iter().chain(timer).min();
         }
-        let look = self.watch_acknowledgements(now);
         let mut next = self.next_deadline(shutdown);
         if let Some((deadline, Owner::Drain)) = next
             && deadline.at.is_due(now)
@@ -438,7 +530,11 @@ impl<T: ClientTransport> Connection<T> {
             // Without epoll the session would never be woken.
             return self.close(CloseReason::TransportLost, now);
         }
+        self.count_datagrams();
         let mut sessions = worker.sessions.borrow_mut();
+        if let Some(datagrams) = self.transport.datagrams() {
+            sessions.slot_mut(self.link.key).set_remote(datagrams.remote());
+        }
         self.note_moved(sessions.slot_mut(self.link.key));
         let deadline = next.map(|(deadline, _)| deadline);
         let is_first = sessions.arm(self.link.key, deadline, look, self.transport.is_full());
@@ -469,8 +565,11 @@ impl<T: ClientTransport> Connection<T> {
         {
             // A session that drains and is idle ends at once, unless its client was here a moment ago: then
             // the next request may be on its way, and a close would reset it.
-            let is_shaking_hands =
-                self.flags.is_undecided && !matches!(self.transport.secured(), Secured::No);
+            let is_shaking_hands = match self.transport.secured() {
+                Secured::No => false,
+                Secured::NotYet => true,
+                Secured::By(_) | Secured::NotThoughItShould => self.flags.is_undecided,
+            };
             let quiet = if is_shaking_hands { HANDSHAKE_QUIET } else { DRAIN_QUIET };
             let at = self.active + quiet;
             offer(Deadline { at, kind: DeadlineKind::Shutdown }, Owner::Drain);
@@ -482,6 +581,9 @@ impl<T: ClientTransport> Connection<T> {
     pub(crate) fn handle(&mut self, event: &Event, now: Moment) {
         let (id, input) = match *event {
             Event::Request(id) => {
+                if self.link.protocol.is_multiplexed() && self.is_stream_refused() {
+                    return self.link.break_off(id, CloseReason::TooMany, now);
+                }
                 self.judge_again();
                 self.link.admit(now);
                 (id, RouteInput::Request)
@@ -489,7 +591,7 @@ impl<T: ClientTransport> Connection<T> {
             Event::Refused(id, refusal) => (id, RouteInput::Refused(refusal)),
             Event::ClientLost(id) => return self.lose_client(id, now),
             Event::Violation(what) => return self.tell_violation(what, now),
-            Event::Body(..) | Event::Kept(..) | Event::BodyEnd(_) => return,
+            Event::Body(..) | Event::Stored(..) | Event::BodyEnd(_) => return,
         };
         let at = self.exchange_at(id);
         let Self { link, exchanges, .. } = self;
@@ -557,7 +659,7 @@ impl<T: ClientTransport> Connection<T> {
         let mut exchange = self.link.worker.borrow_exchange();
         let (_, buffers) = self.link.parts();
         exchange.id = id;
-        std::mem::swap(&mut exchange.head, &mut buffers.scratch.head);
+        std::mem::swap(Rc::make_mut(&mut exchange.head), &mut buffers.scratch.head);
         exchange.arrival = Arrival { since: buffers.since, is_pipelined: buffers.is_pipelined };
         exchange.received = std::mem::take(&mut buffers.received);
         self.exchanges.add(exchange)
@@ -598,8 +700,16 @@ impl<T: ClientTransport> Connection<T> {
         self.exchanges.iter_mut().fold(false, tell)
     }
 
+    /// Takes over what a transport of datagrams has counted.
+    fn count_datagrams(&mut self) {
+        if let Some(datagrams) = self.transport.datagrams() {
+            (self.received, self.sent) = datagrams.moved();
+        }
+    }
+
     /// Ends the session: the log says why, and its slot is free again.
     fn close(&mut self, reason: CloseReason, now: Moment) -> Poll<()> {
+        self.count_datagrams();
         if self.wants_reset(reason) {
             self.transport.reset_on_close();
         } else if self.exchanges.is_empty() && !self.link.protocol.is_broken_off() {

@@ -43,6 +43,8 @@ pub struct Counters {
     pub expired: [AtomicU64; DeadlineKind::ALL.len()],
     /// Responses broken off after their head had left.
     pub broken_off: AtomicU64,
+    /// Requests that ended before their response was complete.
+    pub incomplete: AtomicU64,
     /// Requests that an operator had cancelled.
     pub cancelled: AtomicU64,
     /// Bytes received in sessions that have ended.

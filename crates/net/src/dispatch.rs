@@ -16,7 +16,7 @@ use sekisho_handler::{
     OpenFile, Reply, Task, View, answer, cgi, file_op, service, static_file, status as status_page,
     storage, upstream,
 };
-use sekisho_http::{Fields, Method, Refusal, Status};
+use sekisho_http::{Fields, Head, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
     Action, Census, ConnectionFacts, FileOp, Handover, Request, RouteState, Table, Wait,
@@ -26,7 +26,6 @@ use sekisho_route::{
 use sekisho_service::{Caller, RequestCounter};
 
 use crate::debug_log::note_decision;
-use crate::error_context::RequestCopy;
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
 use crate::list::{self, list};
@@ -179,6 +178,8 @@ pub(crate) struct Starting<'a> {
     pub(crate) worker: &'a Rc<Worker>,
     pub(crate) accepted: &'a Accepted,
     pub(crate) request: &'a Request<'a>,
+    /// The head of that request.
+    pub(crate) head: &'a Rc<Head>,
     pub(crate) route: &'a RouteState,
     pub(crate) asked: Waited,
     /// Whether body bytes follow, and how many, if that is known.
@@ -189,6 +190,16 @@ pub(crate) struct Starting<'a> {
     /// Who makes it, where it comes from within the process.
     pub(crate) within: Option<Rc<Caller>>,
     pub(crate) now: Moment,
+}
+
+/// A success would open a tunnel that leads nowhere.
+fn without_tunnel(started: Started, head: &Head) -> Started {
+    match started {
+        Started::Reply(reply, _) if reply.status.is_success() && head.asks_tunnel() => {
+            Started::Failed(Status::NOT_IMPLEMENTED)
+        }
+        other => other,
+    }
 }
 
 impl Exchange {
@@ -212,7 +223,7 @@ impl Exchange {
         // A second answer to the same request (a handler failed) keeps the configuration of the first.
         let accepted = self.accepted.get_or_insert_with(|| link.accept()).clone();
         let bound_site = &accepted.bound_site;
-        bound_site.site.table().drop_fields(bound_site.listen(link.local), &mut self.head);
+        self.drop_fields(bound_site, link);
         let facts = link.facts();
         let asked = input.seen(self.waited);
         link.tell(self.id, || Fact::Asked(input.told(), self.head.target()), now);
@@ -234,7 +245,6 @@ impl Exchange {
         if user_agent::ends_connection(&self.head, not_kept) {
             link.protocol.keep_alive_off();
         }
-        self.begin_fields(bound_site, link, now);
         let told = link.protocol.request_body(self.id);
         self.client_body.declare(told, input);
         let max = bound_site.site.location(location).settings.client_max_body_size;
@@ -245,17 +255,18 @@ impl Exchange {
         }
         let is_missed = self.client_body.is_missed(asked, &action, &self.head, &self.route);
         let action = if is_missed { Action::Error(input.failure()) } else { action };
+        self.begin_fields_for(&action, bound_site, link, now);
         if asked.has_failed && is_answer && !is_task(&action) {
             self.fields.append(&mut self.outbox.fields);
         }
         let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
-        let (accepted, route) = (&accepted, &self.route);
-        let worker = &link.worker;
+        let (accepted, route, worker) = (&accepted, &self.route, &link.worker);
         let within = link.protocol.caller().filter(|_| matches!(action, Action::Service));
         let starting = Starting {
             worker,
             accepted,
             request: &request,
+            head: &self.head,
             route,
             asked,
             body: self.client_body.given(),
@@ -268,7 +279,7 @@ impl Exchange {
         let started = starting.simulate(input, action, &mut self.fields, &mut self.outbox.fields);
         #[cfg(not(feature = "simulation"))]
         let started = starting.start(action, &mut self.fields, &mut self.outbox.fields);
-        match started {
+        match without_tunnel(started, &self.head) {
             Started::Reply(reply, file_bytes) => {
                 if matches!(input, RouteInput::Instead(..)) {
                     let is_error = reply.status.code() >= 300 || self.route.status.is_some();
@@ -309,6 +320,27 @@ impl Exchange {
             }
             Started::Failed(status) => Some(RouteInput::Failed(status)),
         }
+    }
+
+    /// The fields that the answer begins with. Those of a response that is passed on begin when its head has come.
+    fn begin_fields_for(
+        &mut self,
+        action: &Action<Rc<OpenFile>>,
+        bound_site: &BoundSite,
+        link: &Link,
+        now: Moment,
+    ) {
+        if matches!(action, Action::Pass) {
+            self.fields.clear();
+        } else {
+            self.begin_fields(bound_site, link, now);
+        }
+    }
+
+    /// Removes the fields that the configuration does not let in.
+    fn drop_fields(&mut self, bound_site: &BoundSite, link: &Link) {
+        let (listen, head) = (bound_site.listen(link.local), Rc::make_mut(&mut self.head));
+        bound_site.site.table().drop_fields(listen, head);
     }
 
     /// Starts the copies of this request that `mirror` asks for: at once, or when the handler has its body.
@@ -355,7 +387,7 @@ impl Exchange {
         if self.tree.is_none() {
             let accepted = self.accepted.as_ref()?;
             let request = request_view(&self.head, accepted, self.arrival, facts, link, now);
-            self.tree = Some(RequestTree::new(&link.worker, accepted, &request));
+            self.tree = Some(RequestTree::new(&link.worker, accepted, &request, &self.head));
         }
         self.tree.clone()
     }
@@ -487,7 +519,7 @@ impl Starting<'_> {
                 Started::Task(BodyFirstTask::start(&self, is_program, settings))
             }
             Action::Cgi => started(self.cgi(task_fields)),
-            Action::Pass => started(self.pass()),
+            Action::Pass => started(self.pass(task_fields)),
             Action::FileOp(file_op) => started(self.file_operation(&file_op, task_fields)),
             Action::Status(StatusForm::Counts) => {
                 let counters = &self.worker.shared.counters;
@@ -525,7 +557,7 @@ impl Starting<'_> {
             connection: self.request.connection.id,
             remote: self.route.client(self.request.connection),
             request_id: self.accepted.request_id,
-            asked: Some(RequestCopy::of(self.request.head)),
+            head: Some(Rc::clone(self.head)),
         }
     }
 
@@ -582,13 +614,13 @@ impl Starting<'_> {
         service::start(&call, admitted)
     }
 
-    pub(crate) fn pass(&self) -> Result<Box<dyn Task>, Status> {
+    pub(crate) fn pass(&self, fields: &mut Fields) -> Result<Box<dyn Task>, Status> {
         let (call, context) = (self.upstream_call(), Rc::new(self.context()));
         let settings = &self.accepted.bound_site.site.location(self.route.location).settings;
         if settings.pass.as_deref().is_some_and(|pass| pass.storage.is_some()) {
             return storage::read(&call, context, self.now);
         }
-        let task = upstream::start(&call, context, self.now)?;
+        let task = upstream::start(&call, context, fields, self.now)?;
         // What is sent to the server may lack a variable.
         if self.route.is_undecided() { Err(Status::INTERNAL_SERVER_ERROR) } else { Ok(task) }
     }
@@ -664,7 +696,9 @@ impl Starting<'_> {
             }
             (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),
             (Wait::Auth, _) => self.ask_for_permission(),
-            (Wait::RandomFile, _) => RandomFileTask::start(self.route, self.accepted.request_id.0),
+            (Wait::RandomFile, _) => {
+                Ok(RandomFileTask::start(self.route, self.accepted.request_id.0))
+            }
             (Wait::Object, _) => {
                 let call = self.upstream_call();
                 storage::look(&call, Rc::new(self.context()), self.now)
@@ -683,7 +717,8 @@ impl Starting<'_> {
         };
         let rule = access.and_then(|access| access.auth_request.as_ref());
         let rule = rule.ok_or(Status::INTERNAL_SERVER_ERROR)?;
-        AuthTask::start(self.worker, self.accepted, self.request, self.route, rule)
+        let tree = RequestTree::new(self.worker, self.accepted, self.request, self.head);
+        AuthTask::start(&tree, self.route, rule)
     }
 }
 

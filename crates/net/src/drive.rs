@@ -12,6 +12,7 @@ use sekisho_http::Scratch;
 use sekisho_lifecycle::{CloseReason, Moment, RequestId, Stage};
 
 use crate::connection::Connection;
+use crate::exchange::Exchange;
 use crate::observe::Fact;
 use crate::panic_report;
 use crate::protocol::{Event, PREFACE};
@@ -52,6 +53,12 @@ impl<T: ClientTransport> Connection<T> {
                 Ok(header) => self.note_proxied(header, now),
                 Err(error) => return Poll::Ready(self.lose_transport(&error, now)),
             }
+        }
+        if self.flags.is_undecided
+            && let Some(datagrams) = self.transport.datagrams()
+            && let Some(error) = datagrams.handshake_error()
+        {
+            return Poll::Ready(self.lose_transport(&error, now));
         }
         let (requests, file_bytes) = (TURN_REQUESTS, FILE_TURN_BYTES);
         let services_until = now + SERVICE_TURN_TIME;
@@ -94,7 +101,8 @@ impl<T: ClientTransport> Connection<T> {
                 }
                 Stage::Lingering | Stage::Open => {}
             }
-            let happened = self.feed(cx, now, &mut budget) || self.work(cx, now, &mut budget);
+            let is_fed = self.feed(cx, now, &mut budget);
+            let happened = (is_fed && !self.has_task_begun()) || self.work(cx, now, &mut budget);
             if budget.requests == 0 {
                 // Also where nothing came of it but that a service took its time: input that is here is not fed then.
                 budget.requests = TURN_REQUESTS;
@@ -114,6 +122,15 @@ impl<T: ClientTransport> Connection<T> {
                 return Poll::Ready(reason);
             }
         }
+    }
+
+    /// Whether all that has come of the input is a task, which can go on at once: nothing is to be sent before.
+    fn has_task_begun(&self) -> bool {
+        let is_idle = |exchange: &Exchange| exchange.task.is_some() && exchange.pieces.is_empty();
+        !self.link.protocol.is_multiplexed()
+            && self.link.protocol.stage() == Stage::Open
+            && self.link.buffers.as_ref().is_some_and(|buffers| buffers.unsent().is_empty())
+            && self.exchanges.iter().any(is_idle)
     }
 
     /// The transport takes no more. What comes is taken all the same where requests share the connection: windows that
@@ -193,7 +210,8 @@ impl<T: ClientTransport> Connection<T> {
             let step = self.link.protocol.receive(input, &mut buffers.scratch, now);
             if step.is_rest() {
                 // Frames that the engine made by itself, as at a deadline, leave in this turn (T4).
-                return happened || buffers.scratch.out.len() > framed;
+                let is_more = buffers.scratch.out.len() > framed;
+                return self.link.protocol.may_send_more() || happened || is_more;
             }
             happened = true;
             let offered = buffers.taken;
@@ -218,7 +236,7 @@ impl<T: ClientTransport> Connection<T> {
                     let range = offered + range.start..offered + range.end;
                     self.offer_body(cx, id, step.taken, Some(range), &[], now);
                 }
-                Some(Event::Kept(id, bytes)) => {
+                Some(Event::Stored(id, bytes)) => {
                     self.offer_body(cx, id, step.taken, None, &bytes, now);
                 }
                 Some(Event::BodyEnd(id)) => {
@@ -406,7 +424,7 @@ impl<T: ClientTransport> Connection<T> {
             return Some(CloseReason::TransportLost);
         }
         let protocol = &self.link.protocol;
-        let ends = |exchange: &crate::exchange::Exchange| {
+        let ends = |exchange: &Exchange| {
             protocol.loses_by_fin(exchange.id)
                 || (exchange.stops_with_client() && protocol.ends_with_input(exchange.id))
         };

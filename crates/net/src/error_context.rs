@@ -92,44 +92,6 @@ impl<'a> RequestText<'a> {
     }
 }
 
-/// The same for a handler that outlives the head.
-#[derive(Debug)]
-pub(crate) struct RequestCopy {
-    bytes: Box<[u8]>,
-    method_end: usize,
-    target_end: usize,
-    host_end: Option<usize>,
-    has_referrer: bool,
-    version: Version,
-}
-
-impl RequestCopy {
-    pub(crate) fn of(head: &Head) -> Self {
-        let RequestText { method, target, version, host, referrer } = RequestText::of(head);
-        let parts = [method, target, host.unwrap_or_default(), referrer.unwrap_or_default()];
-        let target_end = method.len() + target.len();
-        Self {
-            bytes: parts.concat().into(),
-            method_end: method.len(),
-            target_end,
-            host_end: host.map(|host| target_end + host.len()),
-            has_referrer: referrer.is_some(),
-            version,
-        }
-    }
-
-    pub(crate) fn text(&self) -> RequestText<'_> {
-        let referrer_at = self.host_end.unwrap_or(self.target_end);
-        RequestText {
-            method: &self.bytes[..self.method_end],
-            target: &self.bytes[self.method_end..self.target_end],
-            version: self.version,
-            host: self.host_end.map(|end| &self.bytes[self.target_end..end]),
-            referrer: self.has_referrer.then(|| &self.bytes[referrer_at..]),
-        }
-    }
-}
-
 /// An error of the system as nginx writes it: `2: No such file or directory`.
 pub(crate) struct SystemError(pub(crate) rustix::io::Errno);
 
@@ -145,29 +107,6 @@ impl fmt::Display for SystemError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_copy_says_what_the_head_says() {
-        for fields in [
-            &[][..],
-            &[("Host", "a")],
-            &[("Referer", "http://r/")],
-            &[("Host", "a"), ("Referer", "http://r/")],
-            &[("Host", ""), ("Referer", "")],
-        ] {
-            let mut head = Head::default();
-            head.begin(b"GET", b"/x", Version::Http11);
-            for (name, value) in fields {
-                head.push(name.as_bytes(), value.as_bytes());
-            }
-            let (copy, own) = (RequestCopy::of(&head), RequestText::of(&head));
-            let shown = |text: RequestText<'_>| {
-                (text.method.to_vec(), text.target.to_vec(), text.host.map(<[u8]>::to_vec))
-            };
-            assert_eq!(shown(copy.text()), shown(own), "{fields:?}");
-            assert_eq!(copy.text().referrer, own.referrer, "{fields:?}");
-        }
-    }
 
     #[test]
     fn an_error_of_the_system_has_its_number_first() {

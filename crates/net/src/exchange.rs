@@ -8,8 +8,9 @@ use std::rc::Rc;
 
 use sekisho_handler::limits::ConnectionPermit;
 use sekisho_handler::{Outbox, Piece, Task};
+use sekisho_http::slots::slot;
 use sekisho_http::{Fields, Head, Status};
-use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
+use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId, Share};
 use sekisho_route::{RequestIdSeed, RouteState, SentFraming};
 
 use crate::buffers::KEEP_BYTES;
@@ -24,7 +25,8 @@ use crate::worker::BoundSite;
 pub(crate) struct Exchange {
     /// Which request of the connection.
     pub(crate) id: RequestId,
-    pub(crate) head: Head,
+    /// Shared with what reports errors of its handler, which may outlive it.
+    pub(crate) head: Rc<Head>,
     /// What the router has made of it.
     pub(crate) route: RouteState,
     /// Under which configuration, and with which id in the logs; set by its first answer.
@@ -56,6 +58,8 @@ pub(crate) struct Exchange {
     pub(crate) pieces: VecDeque<Piece>,
     /// How much of the first piece has left, where it is in memory.
     pub(crate) piece_sent: u64,
+    /// The memory of pieces that a task has made (O9).
+    pub(crate) share: Option<Share>,
     /// Whether files may leave unread (`sendfile`).
     pub(crate) sends_files: bool,
     /// Whether files are read beside the event loop in any case (`aio threads`).
@@ -112,7 +116,7 @@ impl Default for Exchange {
     fn default() -> Self {
         Self {
             id: RequestId(0),
-            head: Head::default(),
+            head: Rc::default(),
             route: RouteState::default(),
             accepted: None,
             fields: Fields::new(),
@@ -130,6 +134,7 @@ impl Default for Exchange {
             pace: None,
             pieces: VecDeque::new(),
             piece_sent: 0,
+            share: None,
             sends_files: true,
             reads_beside: false,
             task: None,
@@ -150,7 +155,10 @@ impl Exchange {
     /// Makes it ready for another request; `false` when it is not worth keeping.
     pub(crate) fn tidy(&mut self) -> bool {
         // One client's head must never be taken for another's.
-        self.head.clear();
+        match Rc::get_mut(&mut self.head) {
+            Some(head) => head.clear(),
+            None => self.head = Rc::default(),
+        }
         self.accepted = None;
         self.permits.clear();
         self.status = CLIENT_CLOSED;
@@ -161,6 +169,7 @@ impl Exchange {
         self.pace = None;
         self.pieces.clear();
         self.piece_sent = 0;
+        self.share = None;
         self.drop_task();
         self.client_body = ClientBody::default();
         self.outbox.fields.clear();
@@ -180,6 +189,24 @@ impl Exchange {
             + self.outbox.fields.capacity()
             + self.fields.capacity()
             + self.pieces.capacity() * size_of::<Piece>()
+    }
+
+    /// The same at the end of a turn, without what is in the budget already. Room without bytes is given back where memory is
+    /// used up (O9).
+    pub(crate) fn hold(&mut self, is_full: bool) -> usize {
+        if is_full && self.outbox.body.is_empty() {
+            self.outbox.body = Vec::new();
+        }
+        self.memory_bytes() + if self.share.is_none() { self.piece_bytes() } else { 0 }
+    }
+
+    /// The memory of its pieces.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        let made = |piece: &Piece| match piece {
+            Piece::Bytes(bytes) => bytes.capacity(),
+            Piece::Shared(_) | Piece::Static(_) | Piece::File(..) => 0,
+        };
+        self.pieces.iter().map(made).sum()
     }
 
     /// What works on it, for the live view.
@@ -240,13 +267,13 @@ struct More {
 
 impl More {
     fn find(&self, id: RequestId) -> Option<usize> {
-        let at = usize::from(*self.by_slot.get(slot(id))?);
+        let at = usize::from(*self.by_slot.get(usize::from(slot(id)))?);
         self.list.get(at).is_some_and(|exchange| exchange.id == id).then_some(at)
     }
 
     /// Notes where the exchange at this index is, after it was put there.
     fn note(&mut self, at: usize) {
-        let slot = slot(self.list[at].id);
+        let slot = usize::from(slot(self.list[at].id));
         if self.by_slot.len() <= slot {
             self.by_slot.resize(slot + 1, u16::MAX);
         }
@@ -256,11 +283,6 @@ impl More {
     fn note_all(&mut self) {
         (0..self.list.len()).for_each(|at| self.note(at));
     }
-}
-
-/// Requests that share a connection are streams of HTTP/2: no two have one slot.
-const fn slot(id: RequestId) -> usize {
-    (id.0 >> 32) as u16 as usize
 }
 
 impl Exchanges {
@@ -337,7 +359,7 @@ impl Exchanges {
         let removed = more.list.swap_remove(at);
         let last = more.list.len();
         if let Some(moved) = more.list.get(at) {
-            let place = &mut more.by_slot[slot(moved.id)];
+            let place = &mut more.by_slot[usize::from(slot(moved.id))];
             // The slot may have a new stream before the exchange of the last one is gone.
             if usize::from(*place) == last {
                 *place = at as u16;
@@ -346,6 +368,11 @@ impl Exchanges {
             self.more = None;
         }
         Some(removed)
+    }
+
+    /// Their number.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others().len()
     }
 
     /// All of them.
@@ -364,9 +391,13 @@ impl Exchanges {
 mod tests {
     use super::*;
 
-    /// The id of a stream, in a slot of its own.
-    const fn id(number: u64) -> RequestId {
-        RequestId(number << 32 | number)
+    /// The id of a stream of HTTP/3, in a slot of its own; even numbers: of HTTP/2.
+    fn id(number: u64) -> RequestId {
+        let slot = number as u16;
+        match number % 2 {
+            0 => sekisho_http::StreamId { number: number as u32, slot }.into(),
+            _ => sekisho_http::StreamId { number: 4 * number, slot }.into(),
+        }
     }
 
     fn exchange(number: u64) -> Box<Exchange> {

@@ -15,7 +15,7 @@ use crate::activity::Activity;
 use crate::admission::Admitted;
 use crate::buffers::Buffers;
 use crate::exchange::{Accepted, Arrival};
-use crate::protocol::Protocol;
+use crate::protocol::{Protocol, ProtocolKind};
 use crate::session::{Key, ShutdownRequest};
 use crate::worker::{ListenerContext, Worker};
 
@@ -84,6 +84,11 @@ impl Link {
             is_clear_by_mistake: self.is_clear_by_mistake,
             is_udp: false,
         }
+    }
+
+    /// Whether responses may tell the client of HTTP/3: it speaks something else over TLS.
+    pub(crate) fn announces_http3(&self) -> bool {
+        self.tls.is_some() && self.protocol.kind() != ProtocolKind::Http3
     }
 
     /// Under which configuration a new request is served.

@@ -23,6 +23,7 @@ use crate::connection::Connection;
 use crate::handshake;
 use crate::panic_report::Vital;
 use crate::protocol::ProtocolKind;
+use crate::quic;
 use crate::stream_session::StreamSession;
 use crate::tls::Chooser;
 use crate::transport::{Socket as ClientSocket, Stream, TlsStream};
@@ -54,6 +55,8 @@ pub struct Listener {
     /// The descriptor.
     pub socket: OwnedFd,
     is_narrow: Narrow,
+    /// Which of the sockets of its address it is, and how many there are.
+    position: (usize, usize),
 }
 
 /// Whether a socket takes only packets of handshakes that are under way. Connections accepted from it inherit
@@ -232,12 +235,13 @@ impl Sockets {
             // Datagrams of one client must come to one worker: a socket for them is not shared.
             let is_shared = count < workers && !matches!(address, ListenAddress::Udp(_));
             let is_mine = |at: usize| if is_shared { index % count } else { index } == at % workers;
-            for (_, socket) in sockets.iter().enumerate().filter(|(at, _)| is_mine(*at)) {
+            for (at, socket) in sockets.iter().enumerate().filter(|(at, _)| is_mine(*at)) {
                 listeners.push(Listener {
                     address: address.clone(),
                     cookie: socket.cookie()?,
                     socket: socket.try_clone()?.into(),
                     is_narrow: Arc::clone(is_narrow),
+                    position: (at, count),
                 });
             }
         }
@@ -405,6 +409,13 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
             Err(error) => return Err(error),
         }
     }
+    if listen.options.quic
+        && let [first, _, ..] = &sockets[..]
+    {
+        // Without it, workers pass datagrams on to each other.
+        let count = sockets.len().min(usize::from(u8::MAX)) as u8;
+        let _ = sekisho_sys::steer_by_connection_id(first, count);
+    }
     let opened = Opened::new(listen.address.clone(), sockets, holder);
     Ok(match known {
         Some(known) => Opened { is_narrow: Arc::clone(&known.is_narrow), ..opened },
@@ -526,17 +537,24 @@ pub(crate) struct Acceptor {
     registered: OnceCell<UdpSocket>,
     is_tcp: bool,
     is_narrow: Narrow,
+    position: (usize, usize),
 }
 
 impl Acceptor {
     pub(crate) fn new(listener: Listener) -> Self {
         let is_tcp = matches!(listener.address, ListenAddress::Tcp(_));
-        let is_narrow = Arc::clone(&listener.is_narrow);
+        let (is_narrow, position) = (Arc::clone(&listener.is_narrow), listener.position);
         let registered = OnceCell::new();
-        Self { listener: RefCell::new(Some(listener)), registered, is_tcp, is_narrow }
+        Self { listener: RefCell::new(Some(listener)), registered, is_tcp, is_narrow, position }
     }
 
-    fn registered(&self) -> io::Result<&UdpSocket> {
+    /// Which of the sockets of its address it is, and how many there are.
+    pub(crate) const fn position(&self) -> (usize, usize) {
+        self.position
+    }
+
+    /// The socket as the runtime waits for it.
+    pub(crate) fn registered(&self) -> io::Result<&UdpSocket> {
         if let Some(registered) = self.registered.get() {
             return Ok(registered);
         }
@@ -586,6 +604,10 @@ pub(crate) async fn empty(
     listener_context: Rc<ListenerContext>,
     acceptor: Rc<Acceptor>,
 ) {
+    if listener_context.is_quic() {
+        // Connections that drain go on receiving.
+        return quic::receive(worker, listener_context, acceptor, true).await;
+    }
     if matches!(listener_context.address, ListenAddress::Udp(_)) {
         return;
     }
@@ -677,7 +699,7 @@ fn secured(
 }
 
 /// Rests until a session ends, or for a moment: nothing spins when descriptors are short (O5).
-async fn pause(worker: &Worker, listener_context: &ListenerContext, why: &str) {
+pub(crate) async fn pause(worker: &Worker, listener_context: &ListenerContext, why: &str) {
     let pauses = worker.shared.counters.accept_pauses.fetch_add(1, Ordering::Relaxed);
     // Only pauses 1, 2, 4, 8 and so on are logged; the counter has all.
     if pauses.is_power_of_two() || pauses == 0 {

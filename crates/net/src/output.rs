@@ -7,6 +7,7 @@ use std::task::{Poll, ready};
 
 use rustix::io::pread;
 use sekisho_handler::Piece;
+use sekisho_handler::memory::{self, Class, RESPONSE_BYTES_MIN};
 use sekisho_lifecycle::Moment;
 
 use crate::connection::Connection;
@@ -45,6 +46,9 @@ impl<T: ClientTransport> Connection<T> {
             if !self.pull(now, budget)? {
                 break;
             }
+        }
+        if let Some(datagrams) = self.transport.datagrams() {
+            ready!(datagrams.flush())?;
         }
         let is_waiting = self.exchanges.iter().any(|exchange| !exchange.pieces.is_empty());
         // Where several requests share the connection, one that waits for its turn delays no other.
@@ -210,7 +214,9 @@ impl Exchange {
             return Pulled::File;
         }
         let left = piece.len() - self.piece_sent;
-        let most = left.min(link.protocol.body_allowance(self.id));
+        let is_full = memory::is_full(Class::Responses);
+        let framed_max = if is_full { RESPONSE_BYTES_MIN as u64 } else { u64::MAX };
+        let most = left.min(link.protocol.body_allowance(self.id)).min(framed_max);
         let most = self.pace.as_mut().map_or(most, |pace| pace.allow(most, now));
         if most == 0 {
             return Pulled::Nothing;
@@ -219,19 +225,26 @@ impl Exchange {
             let start = self.piece_sent as usize;
             let (protocol, buffers) = link.parts();
             let bytes = &bytes[start..start + most as usize];
-            protocol.body(self.id, bytes, &mut buffers.scratch, now);
-            self.piece_sent += most;
-            most
+            let taken = protocol.body(self.id, bytes, &mut buffers.scratch, now) as u64;
+            if taken == 0 {
+                // A window is full; the engine knows when it opens.
+                return Pulled::Nothing;
+            }
+            self.piece_sent += taken;
+            taken
         } else if let Piece::File(file, range) = piece {
             let mut read = link.worker.read_buffer.take();
             read.resize(most.min(READ_BYTES) as usize, 0);
             let count = file.descriptor().map(|file| pread(file, &mut *read, range.start));
             let count = count.and_then(Result::ok).unwrap_or(0);
             let (protocol, buffers) = link.parts();
-            protocol.body(self.id, &read[..count], &mut buffers.scratch, now);
+            let taken = protocol.body(self.id, &read[..count], &mut buffers.scratch, now);
             link.worker.read_buffer.replace(read);
-            range.start += count as u64;
-            count as u64
+            if taken == 0 && count > 0 {
+                return Pulled::Nothing;
+            }
+            range.start += taken as u64;
+            taken as u64
         } else {
             0
         };
@@ -250,6 +263,7 @@ impl Exchange {
             self.piece_sent = 0;
         }
         if self.pieces.is_empty() {
+            self.share = None;
             link.protocol.set_ready(self.id, false, now);
         }
         Pulled::Moved

@@ -3,12 +3,14 @@
 
 mod framing;
 mod http2;
+mod http3;
 mod internal;
 pub(crate) mod parts;
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sekisho_config::{Server, Settings};
 use sekisho_http::{Fields, Policy, Refusal, Response, Scratch, Sends, Status};
 use sekisho_http1::{Event as Http1Event, Http1};
@@ -16,11 +18,14 @@ use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Deadline, Engine, Moment, Stage, Step};
 use sekisho_service::Caller;
 
+use crate::quic::QuicConnection;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use http2::Http2Connection;
 pub(crate) use http2::PREFACE;
+use http3::Http3Connection;
 use internal::Internal;
 pub(crate) use internal::{AskedRequest, InternalRequest};
 
@@ -31,8 +36,8 @@ pub(crate) enum Event {
     Request(RequestId),
     /// Body bytes: this range of the input that was just offered.
     Body(RequestId, Range<usize>),
-    /// Body bytes that had come before they were wanted.
-    Kept(RequestId, Vec<u8>),
+    /// Body bytes that the engine had stored, or that came by a stream of their own.
+    Stored(RequestId, Bytes),
     /// The body that was taken is complete.
     BodyEnd(RequestId),
     /// The request is refused: to be answered with this status at once. The scratch holds as much of its head
@@ -49,6 +54,7 @@ pub(crate) enum Event {
 pub(crate) struct Policies {
     pub(crate) common: Arc<Policy>,
     http2: Arc<sekisho_http2::Policy>,
+    http3: Arc<sekisho_http3::Policy>,
 }
 
 impl Policies {
@@ -74,7 +80,8 @@ impl Policies {
             half_close: settings.half_close,
         };
         let http2 = http2::policy(&common, server, settings);
-        Self { common: Arc::new(common), http2: Arc::new(http2) }
+        let http3 = http3::policy(&common, server);
+        Self { common: Arc::new(common), http2: Arc::new(http2), http3: Arc::new(http3) }
     }
 }
 
@@ -86,6 +93,8 @@ pub enum ProtocolKind {
     Http1,
     /// HTTP/2.
     Http2,
+    /// HTTP/3.
+    Http3,
     /// A connection that is passed on as it is.
     Tcp,
     /// Datagrams that are passed on as they are.
@@ -96,13 +105,15 @@ pub enum ProtocolKind {
 
 impl ProtocolKind {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Http1, Self::Http2, Self::Tcp, Self::Udp, Self::Internal];
+    pub const ALL: [Self; 6] =
+        [Self::Http1, Self::Http2, Self::Http3, Self::Tcp, Self::Udp, Self::Internal];
 
     /// What it is called in logs, metrics and the live view.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http1 => "http1",
             Self::Http2 => "http2",
+            Self::Http3 => "http3",
             Self::Tcp => "tcp",
             Self::Udp => "udp",
             Self::Internal => "native",
@@ -117,6 +128,8 @@ pub(crate) enum Protocol {
     Http1(Http1),
     /// HTTP/2: many. Behind a pointer, so that an idle HTTP/1 connection does not pay for its size.
     Http2(Box<Http2Connection>),
+    /// HTTP/3: many, each in a stream of its own.
+    Http3(Box<Http3Connection>),
     /// One request from within the process.
     Internal(Box<Internal>),
 }
@@ -132,17 +145,29 @@ impl Protocol {
         Self::Http2(Box::new(Http2Connection::new(&policies.http2, accepted)))
     }
 
+    /// HTTP/3 over a QUIC connection that began then.
+    pub(crate) fn http3(
+        policies: &Policies,
+        quic: Rc<RefCell<QuicConnection>>,
+        accepted: Moment,
+    ) -> Self {
+        Self::Http3(Box::new(Http3Connection::new(&policies.http3, quic, accepted)))
+    }
+
     /// Who makes the requests, where that is known beforehand: they come from within the process.
     pub(crate) fn caller(&self) -> Option<Rc<Caller>> {
         match self {
+            Self::Http1(_) | Self::Http2(_) | Self::Http3(_) => None,
             Self::Internal(engine) => engine.caller(),
-            _ => None,
         }
     }
 
     /// Whether what is answered is not wanted any more: the caller of a request from within has gone.
     pub(crate) fn has_lost_caller(&self) -> bool {
-        matches!(self, Self::Internal(engine) if engine.has_lost_caller())
+        match self {
+            Self::Http1(_) | Self::Http2(_) | Self::Http3(_) => false,
+            Self::Internal(engine) => engine.has_lost_caller(),
+        }
     }
 
     /// A request from within the process.
@@ -156,13 +181,17 @@ impl Protocol {
         match self {
             Self::Http1(_) => ProtocolKind::Http1,
             Self::Http2(_) => ProtocolKind::Http2,
+            Self::Http3(_) => ProtocolKind::Http3,
             Self::Internal(_) => ProtocolKind::Internal,
         }
     }
 
     /// Whether several requests may be in work at a time.
     pub(crate) const fn is_multiplexed(&self) -> bool {
-        matches!(self, Self::Http2(_))
+        match self {
+            Self::Http1(_) | Self::Internal(_) => false,
+            Self::Http2(_) | Self::Http3(_) => true,
+        }
     }
 
     // The transport's side.
@@ -179,6 +208,7 @@ impl Protocol {
                 Step { taken, event: event.map(|event| identified(engine, event)) }
             }
             Self::Http2(connection) => connection.receive(input, scratch, now),
+            Self::Http3(connection) => connection.receive(scratch, now),
             Self::Internal(engine) => engine.receive(scratch),
         }
     }
@@ -187,7 +217,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.input_ended(now).map(|event| identified(engine, event)),
             Self::Http2(connection) => connection.input_ended(now),
-            Self::Internal(_) => None,
+            Self::Http3(_) | Self::Internal(_) => None,
         }
     }
 
@@ -196,7 +226,8 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.transmitted(moved, pending, now),
             Self::Http2(connection) => connection.engine.transmitted(moved, pending, now),
-            Self::Internal(_) => {}
+            // What has left is known stream by stream.
+            Self::Http3(_) | Self::Internal(_) => {}
         }
     }
 
@@ -206,7 +237,18 @@ impl Protocol {
         match self {
             Self::Http1(_) => false,
             Self::Http2(connection) => connection.has_work(),
+            Self::Http3(connection) => connection.has_work(),
             Self::Internal(engine) => engine.has_work(),
+        }
+    }
+
+    /// Whether output may have become possible though nothing is to be reported: a stream's window is open again. Asked
+    /// once for each time.
+    pub(crate) fn may_send_more(&mut self) -> bool {
+        match self {
+            Self::Http3(connection) => connection.take_told(),
+            // Their windows open by bytes that are taken.
+            Self::Http1(_) | Self::Http2(_) | Self::Internal(_) => false,
         }
     }
 
@@ -215,6 +257,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.acknowledged(now),
             Self::Http2(connection) => connection.engine.acknowledged(now),
+            Self::Http3(connection) => connection.engine.acknowledged(now),
             Self::Internal(_) => {}
         }
     }
@@ -224,6 +267,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.has_unsent(),
             Self::Http2(connection) => connection.engine.has_unsent(),
+            Self::Http3(connection) => connection.engine.has_unsent(),
             Self::Internal(_) => false,
         }
     }
@@ -233,7 +277,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.pause_output(),
             // Its output is what is framed; bodies that wait for their turn are none.
-            Self::Http2(_) | Self::Internal(_) => {}
+            Self::Http2(_) | Self::Http3(_) | Self::Internal(_) => {}
         }
     }
 
@@ -241,6 +285,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.next_deadline(),
             Self::Http2(connection) => connection.engine.next_deadline(),
+            Self::Http3(connection) => connection.engine.next_deadline(),
             Self::Internal(_) => None,
         }
     }
@@ -249,6 +294,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.expire(now).map(|event| identified(engine, event)),
             Self::Http2(connection) => connection.expire(now),
+            Self::Http3(connection) => connection.expire(now),
             Self::Internal(_) => None,
         }
     }
@@ -257,6 +303,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.stage(),
             Self::Http2(connection) => connection.engine.stage(),
+            Self::Http3(connection) => connection.engine.stage(),
             Self::Internal(engine) => engine.stage(),
         }
     }
@@ -266,7 +313,8 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.wants_input(),
             Self::Http2(connection) => connection.engine.wants_input(),
-            Self::Internal(_) => false,
+            // Datagrams are taken when they come.
+            Self::Http3(_) | Self::Internal(_) => false,
         }
     }
 
@@ -275,7 +323,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.awaits_request(),
             Self::Http2(connection) => !connection.has_work(),
-            Self::Internal(_) => false,
+            Self::Http3(_) | Self::Internal(_) => false,
         }
     }
 
@@ -284,6 +332,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.is_idle(),
             Self::Http2(connection) => connection.engine.is_idle(),
+            Self::Http3(connection) => connection.engine.is_idle(),
             Self::Internal(engine) => engine.stage() != Stage::Open,
         }
     }
@@ -293,6 +342,7 @@ impl Protocol {
         match self {
             Self::Http1(_) | Self::Internal(_) => {}
             Self::Http2(connection) => connection.shrink(),
+            Self::Http3(connection) => connection.engine.shrink(),
         }
     }
 
@@ -301,6 +351,7 @@ impl Protocol {
         match self {
             Self::Http1(_) => 0,
             Self::Http2(connection) => connection.memory_bytes(),
+            Self::Http3(connection) => connection.memory_bytes(),
             Self::Internal(_) => size_of::<Internal>(),
         }
     }
@@ -310,6 +361,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.requests(),
             Self::Http2(connection) => connection.engine.requests(),
+            Self::Http3(connection) => connection.engine.requests(),
             Self::Internal(_) => 1,
         }
     }
@@ -319,6 +371,7 @@ impl Protocol {
         match self {
             Self::Http1(_) | Self::Internal(_) => id.0,
             Self::Http2(_) => sekisho_http2::StreamId::from(id).number().into(),
+            Self::Http3(_) => sekisho_http3::StreamId::from(id).number(),
         }
     }
 
@@ -328,6 +381,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.will_close(),
             Self::Http2(connection) => connection.engine.stage() != Stage::Open,
+            Self::Http3(connection) => connection.engine.stage() != Stage::Open,
             Self::Internal(_) => true,
         }
     }
@@ -336,7 +390,7 @@ impl Protocol {
     pub(crate) fn ends_after_output(&self) -> bool {
         match self {
             Self::Http1(engine) => engine.ends_after_output(),
-            Self::Http2(_) | Self::Internal(_) => false,
+            Self::Http2(_) | Self::Http3(_) | Self::Internal(_) => false,
         }
     }
 
@@ -345,7 +399,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.is_broken_off(),
             // A stream that is not ended says so.
-            Self::Http2(_) | Self::Internal(_) => false,
+            Self::Http2(_) | Self::Http3(_) | Self::Internal(_) => false,
         }
     }
 
@@ -354,7 +408,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.is_cut(),
             // A stream that is not ended says so.
-            Self::Http2(_) | Self::Internal(_) => false,
+            Self::Http2(_) | Self::Http3(_) | Self::Internal(_) => false,
         }
     }
 
@@ -363,7 +417,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => !engine.policy().half_close,
             Self::Http2(connection) => !connection.engine.policy(id.into()).half_close,
-            Self::Internal(_) => true,
+            Self::Http3(_) | Self::Internal(_) => true,
         }
     }
 
@@ -375,6 +429,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.abort(reason),
             Self::Http2(connection) => connection.engine.abort(reason),
+            Self::Http3(connection) => connection.with(|engine, quic| engine.abort(reason, quic)),
             Self::Internal(engine) => engine.abort(reason),
         }
     }
@@ -389,14 +444,19 @@ impl Protocol {
                 connection.engine.abort(CloseReason::TooMany);
                 None
             }
+            Self::Http3(connection) => {
+                connection.with(|engine, quic| engine.abort(CloseReason::TooMany, quic));
+                None
+            }
             Self::Internal(engine) => Some(engine.refuse()),
         }
     }
 
     /// The connection ends after the answer in work (`keepalive_disable`); HTTP/2 has no such thing.
     pub(crate) fn keep_alive_off(&mut self) {
-        if let Self::Http1(engine) = self {
-            engine.keep_alive_off();
+        match self {
+            Self::Http1(engine) => engine.keep_alive_off(),
+            Self::Http2(_) | Self::Http3(_) | Self::Internal(_) => {}
         }
     }
 
@@ -412,6 +472,13 @@ impl Protocol {
                 connection.with(scratch, |engine, own| engine.shut_down_gracefully(own, now));
                 self.takes_no_request()
             }
+            Self::Http3(connection) => {
+                // A client that is shaking hands does not know yet, and has its first requests answered (M2).
+                if connection.engine.has_started() {
+                    connection.with(|engine, quic| engine.shut_down_gracefully(quic, now));
+                }
+                self.takes_no_request()
+            }
             Self::Internal(_) => true,
         }
     }
@@ -422,6 +489,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.will_close(),
             Self::Http2(connection) => connection.engine.takes_no_request(),
+            Self::Http3(connection) => connection.engine.takes_no_request(),
             Self::Internal(_) => true,
         }
     }
@@ -433,13 +501,20 @@ impl Protocol {
             Self::Http2(connection) => {
                 connection.with(scratch, |engine, own| engine.shut_down_gracefully(own, now));
             }
+            Self::Http3(connection) => {
+                connection.with(|engine, quic| engine.shut_down_gracefully(quic, now));
+            }
             Self::Internal(_) => {}
         }
     }
 
     /// Whether an idle connection that drains is closed by us after a quiet moment; another one ends itself.
     pub(crate) const fn closes_when_quiet(&self) -> bool {
-        matches!(self, Self::Http1(_))
+        match self {
+            Self::Http1(_) => true,
+            Self::Http3(connection) => !connection.engine.has_started(),
+            Self::Http2(_) | Self::Internal(_) => false,
+        }
     }
 
     // The exchanges' side, by request id.
@@ -449,6 +524,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.set_policy(&policies.common),
             Self::Http2(connection) => connection.engine.set_policy(id.into(), &policies.http2),
+            Self::Http3(connection) => connection.engine.set_policy(id.into(), &policies.http3),
             Self::Internal(_) => {}
         }
     }
@@ -458,6 +534,10 @@ impl Protocol {
         match self {
             Self::Http1(engine) => (engine.request_has_body(), engine.body_length()),
             Self::Http2(connection) => {
+                let engine = &connection.engine;
+                (engine.request_has_body(id.into()), engine.body_length(id.into()))
+            }
+            Self::Http3(connection) => {
                 let engine = &connection.engine;
                 (engine.request_has_body(id.into()), engine.body_length(id.into()))
             }
@@ -478,6 +558,7 @@ impl Protocol {
             Self::Http2(connection) => {
                 connection.with(scratch, |engine, own| engine.take_body(id.into(), max, own, now))
             }
+            Self::Http3(connection) => connection.take_body(id, max, now),
             Self::Internal(engine) => engine.take_body(max),
         }
     }
@@ -487,6 +568,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.hold_body(held, now),
             Self::Http2(connection) => connection.engine.hold_body(id.into(), held, now),
+            Self::Http3(connection) => connection.engine.hold_body(id.into(), held, now),
             Self::Internal(engine) => engine.hold_body(held),
         }
     }
@@ -500,8 +582,8 @@ impl Protocol {
         now: Moment,
     ) {
         match self {
-            // TCP's own window does it.
-            Self::Http1(_) | Self::Internal(_) => {}
+            // The window of TCP, or of QUIC's stream, opens when bytes are read.
+            Self::Http1(_) | Self::Http3(_) | Self::Internal(_) => {}
             Self::Http2(connection) => connection
                 .with(scratch, |engine, own| engine.consumed(id.into(), bytes as u32, own, now)),
         }
@@ -512,14 +594,15 @@ impl Protocol {
     pub(crate) fn direct_body(&self, _id: RequestId) -> u64 {
         match self {
             Self::Http1(engine) => engine.direct_body(),
-            Self::Http2(_) | Self::Internal(_) => 0,
+            Self::Http2(_) | Self::Http3(_) | Self::Internal(_) => 0,
         }
     }
 
     /// So many bytes went past it.
     pub(crate) fn body_taken(&mut self, _id: RequestId, bytes: u64, now: Moment) {
-        if let Self::Http1(engine) = self {
-            engine.body_taken(bytes, now);
+        match self {
+            Self::Http1(engine) => engine.body_taken(bytes, now),
+            Self::Http2(_) | Self::Http3(_) | Self::Internal(_) => {}
         }
     }
 
@@ -528,7 +611,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.loses_by_fin(),
             Self::Http2(connection) => !connection.engine.policy(id.into()).half_close,
-            Self::Internal(_) => true,
+            Self::Http3(_) | Self::Internal(_) => true,
         }
     }
 
@@ -543,6 +626,7 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.respond(response, scratch, now),
             Self::Http2(connection) => connection.respond(id, response, scratch, now),
+            Self::Http3(connection) => connection.respond(id, response, now),
             Self::Internal(engine) => engine.respond(response),
         }
     }
@@ -550,28 +634,51 @@ impl Protocol {
     /// Sends an informational response, where the protocol can; the final one follows.
     pub(crate) fn inform(
         &mut self,
+        id: RequestId,
         status: Status,
         fields: &Fields,
         scratch: &mut Scratch,
         now: Moment,
     ) {
-        if let Self::Http1(engine) = self {
-            engine.inform(status, fields, scratch, now);
+        match self {
+            Self::Http1(engine) => engine.inform(status, fields, scratch, now),
+            Self::Http3(connection) => connection
+                .with(|engine, quic| engine.inform(id.into(), status, fields.iter(), quic, now)),
+            Self::Http2(_) | Self::Internal(_) => {}
         }
     }
 
-    /// Switches to another protocol; whether that can be. From then on bytes come and leave as they are.
+    /// Switches to another protocol; the status that says so, where that can be. From then on bytes come and leave as
+    /// they are.
     pub(crate) fn upgrade(
         &mut self,
+        id: RequestId,
         protocol: &[u8],
         fields: &Fields,
         scratch: &mut Scratch,
         now: Moment,
-    ) -> bool {
-        match self {
-            Self::Http1(engine) => engine.upgrade(protocol, fields, scratch, now),
-            Self::Http2(_) | Self::Internal(_) => false,
-        }
+    ) -> Option<Status> {
+        // RFC 8441 §5: the field belongs to the handshake of HTTP/1.1.
+        let others =
+            fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(b"sec-websocket-accept"));
+        let (is_open, status) = match self {
+            Self::Http1(engine) => {
+                let is_open = engine.upgrade(protocol, fields, scratch, now);
+                (is_open, Status::SWITCHING_PROTOCOLS)
+            }
+            Self::Http2(connection) => {
+                let is_open = connection
+                    .with(scratch, |engine, own| engine.upgrade(id.into(), others, own, now));
+                (is_open, Status::OK)
+            }
+            Self::Http3(connection) => {
+                let is_open =
+                    connection.with(|engine, quic| engine.upgrade(id.into(), others, quic, now));
+                (is_open, Status::OK)
+            }
+            Self::Internal(_) => return None,
+        };
+        is_open.then_some(status)
     }
 
     /// How many body bytes of this response may be framed now.
@@ -579,14 +686,17 @@ impl Protocol {
         match self {
             Self::Http1(_) => u64::MAX,
             Self::Http2(connection) => connection.engine.quota(id.into()) as u64,
+            Self::Http3(connection) => connection.engine.allowance(id.into()),
             Self::Internal(engine) => engine.body_allowance(),
         }
     }
 
     /// Whether there are body bytes of this response to send: only such requests have their turn.
     pub(crate) fn set_ready(&mut self, id: RequestId, is_ready: bool, now: Moment) {
-        if let Self::Http2(connection) = self {
-            connection.engine.set_ready(id.into(), is_ready, now);
+        match self {
+            Self::Http2(connection) => connection.engine.set_ready(id.into(), is_ready, now),
+            Self::Http3(connection) => connection.engine.set_ready(id.into(), is_ready, now),
+            Self::Http1(_) | Self::Internal(_) => {}
         }
     }
 
@@ -595,18 +705,28 @@ impl Protocol {
         match self {
             Self::Http1(_) | Self::Internal(_) => None,
             Self::Http2(connection) => connection.engine.next_sendable().map(|next| next.id.into()),
+            Self::Http3(connection) => connection.engine.next_sendable().map(RequestId::from),
         }
     }
 
-    /// Frames body bytes, not more than [`Protocol::body_allowance`].
-    pub(crate) fn body(&mut self, id: RequestId, bytes: &[u8], scratch: &mut Scratch, now: Moment) {
+    /// Frames body bytes, not more than [`Protocol::body_allowance`]. Returns how many were taken: fewer only where
+    /// a stream's window is full.
+    pub(crate) fn body(
+        &mut self,
+        id: RequestId,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> usize {
         match self {
             Self::Http1(engine) => engine.body(bytes, scratch),
             Self::Http2(connection) => {
                 connection.with(scratch, |engine, own| engine.body(id.into(), bytes, own, now));
             }
+            Self::Http3(connection) => return connection.body(id, bytes, now),
             Self::Internal(engine) => engine.body(bytes),
         }
+        bytes.len()
     }
 
     /// Whether bytes of a file may follow the output without passing through the engine;
@@ -614,13 +734,14 @@ impl Protocol {
     pub(crate) fn takes_files(&self, _id: RequestId) -> bool {
         match self {
             Self::Http1(engine) => engine.takes_files(),
-            Self::Http2(_) | Self::Internal(_) => false,
+            Self::Http2(_) | Self::Http3(_) | Self::Internal(_) => false,
         }
     }
 
     pub(crate) fn file_sent(&mut self, _id: RequestId, bytes: u64) {
-        if let Self::Http1(engine) = self {
-            engine.file_sent(bytes);
+        match self {
+            Self::Http1(engine) => engine.file_sent(bytes),
+            Self::Http2(_) | Self::Http3(_) | Self::Internal(_) => {}
         }
     }
 
@@ -628,7 +749,7 @@ impl Protocol {
     pub(crate) fn can_have_trailers(&self) -> bool {
         match self {
             Self::Http1(engine) => engine.can_have_trailers(),
-            Self::Http2(_) => true,
+            Self::Http2(_) | Self::Http3(_) => true,
             Self::Internal(_) => false,
         }
     }
@@ -647,6 +768,7 @@ impl Protocol {
                 engine.trailers(id.into(), trailers.iter(), own, now);
                 engine.finish(id.into(), own, now);
             }),
+            Self::Http3(connection) => connection.finish(id, Some(trailers), now),
             Self::Internal(engine) => engine.finish(),
         }
     }
@@ -658,6 +780,7 @@ impl Protocol {
             Self::Http2(connection) => {
                 connection.with(scratch, |engine, own| engine.finish(id.into(), own, now));
             }
+            Self::Http3(connection) => connection.finish(id, None, now),
             Self::Internal(engine) => engine.finish(),
         }
     }
@@ -674,6 +797,7 @@ impl Protocol {
             Self::Http1(engine) if reason == CloseReason::BrokenOff => engine.break_off(now),
             Self::Http1(engine) => engine.abort(reason),
             Self::Http2(connection) => connection.break_off(id, reason, scratch, now),
+            Self::Http3(connection) => connection.break_off(id, reason, now),
             Self::Internal(engine) => engine.abort(reason),
         }
     }

@@ -4,8 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sekisho_config::{Bytes, Level, Recode};
+use sekisho_config::{Bytes, Forward, Level, Recode, Settings};
 use sekisho_handler::filter::{FilterTask, Part, Requests, SliceTask};
+use sekisho_handler::memory::{self, Class};
 use sekisho_handler::{FileTask, Piece, Reply, Task, answer, static_file};
 use sekisho_http::fields::is_field_value;
 use sekisho_http::{BodyLength, Known, Method, Response, Sends, Status};
@@ -35,14 +36,19 @@ impl Exchange {
         self.fields.clear();
         self.fields.push("Server", site::product(settings));
         link.worker.clock.push_date(now, &mut self.fields);
+        if link.announces_http3()
+            && let Some(announced) = bound_site.site.alt_svc(self.route.location)
+        {
+            self.fields.push("Alt-Svc", announced);
+        }
     }
 
     /// The same, and those of a task, which may have a `Server` and a `Date` of its own (`proxy_pass_header`).
     fn begin_task_fields(&mut self, bound_site: &BoundSite, link: &Link, now: Moment) {
         self.begin_fields(bound_site, link, now);
         let own = &self.outbox.fields;
-        if own.get("server").is_some() || own.get("date").is_some() {
-            self.fields.retain(|name, _| !own.all(name).any(|_| true));
+        if ["server", "date", "alt-svc"].iter().any(|name| own.has(name)) {
+            self.fields.retain(|name, _| own.all(name).next().is_none());
         }
         self.fields.append(&mut self.outbox.fields);
     }
@@ -170,13 +176,13 @@ impl Exchange {
         let settings = &accepted.bound_site.site.location(self.route.location).settings;
         let size = settings.filters.as_deref().and_then(|filters| filters.slice);
         let slice = size.zip(self.route.slice_start.get());
-        let facts = link.facts();
         let selected = match slice {
             Some((size, start)) if status == Status::PARTIAL_CONTENT => {
-                let Some(tree) = self.tree(link, &facts, now) else { return Ok(None) };
+                let Some(tree) = self.tree(link, &link.facts(), now) else { return Ok(None) };
                 Some(self.slice(&tree, (start, size.get()), now)?)
             }
-            _ if status == Status::OK => {
+            _ if status == Status::OK && self.may_be_cut(settings, is_kept) => {
+                let facts = link.facts();
                 let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
                 let judged = is_kept
                     .then(|| filter::judge(&request, static_file::since(settings), &self.fields));
@@ -202,6 +208,14 @@ impl Exchange {
         }
     }
 
+    /// Whether conditions and ranges of the client may be met here.
+    fn may_be_cut(&self, settings: &Settings, is_kept: bool) -> bool {
+        let forward = settings.pass.as_deref().map(|pass| &pass.forward);
+        let for_cache =
+            |it: &Forward| self.head.known(Known::Range).is_some() && it.caching.cache.is_some();
+        is_kept || forward.is_some_and(|it| it.force_ranges || for_cache(it))
+    }
+
     /// Cuts the range that the client asked for of a whole answer, where that is done here (`proxy_force_ranges`, and
     /// answers for a cache or from one, of which all was asked for). A body that filters change has no ranges.
     fn cut(
@@ -213,10 +227,8 @@ impl Exchange {
         now: Moment,
     ) -> Option<Selected> {
         let table = accepted.bound_site.site.table();
-        let pass = table.location(self.route.location).settings.pass.as_deref()?;
-        let has_range = self.head.known(Known::Range).is_some();
-        let is_for_cache = has_range && pass.forward.caching.cache.is_some();
-        let complete = length.filter(|_| pass.forward.force_ranges || is_for_cache)?;
+        let settings = &table.location(self.route.location).settings;
+        let complete = length.filter(|_| self.may_be_cut(settings, false))?;
         let request = request_view(&self.head, accepted, self.arrival, facts, link, now);
         let filtering = Filtering { table, request: &request, route: &self.route };
         if filtering.wanted(Status::OK, length, &mut self.fields).is_some() {
@@ -281,16 +293,18 @@ impl Exchange {
             let (protocol, buffers) = link.parts();
             let is_free = self.pace.is_none();
             for piece in reply.piece.into_iter().chain(reply.body) {
-                match piece.in_memory() {
-                    Some(bytes)
-                        if is_free
-                            && self.pieces.is_empty()
-                            && bytes.len() as u64 <= protocol.body_allowance(self.id) =>
-                    {
-                        protocol.body(self.id, bytes, &mut buffers.scratch, now);
+                if let Some(bytes) = piece.in_memory()
+                    && is_free
+                    && self.pieces.is_empty()
+                    && bytes.len() as u64 <= protocol.body_allowance(self.id)
+                {
+                    let taken = protocol.body(self.id, bytes, &mut buffers.scratch, now);
+                    if taken == bytes.len() {
+                        continue;
                     }
-                    _ => self.pieces.push_back(piece),
+                    self.piece_sent = taken as u64;
                 }
+                self.pieces.push_back(piece);
             }
         }
         if self.pieces.is_empty() {
@@ -335,6 +349,11 @@ impl Exchange {
         now: Moment,
     ) {
         let Some(accepted) = self.accepted.clone() else { return };
+        if status.is_success() && self.head.asks_tunnel() {
+            // The server did not switch protocols; the client would take the body for a tunnel.
+            self.drop_task();
+            return self.answer(link, RouteInput::Failed(Status::BAD_GATEWAY), now);
+        }
         let bound_site = Rc::clone(&accepted.bound_site);
         if let Some(task) = &self.task {
             task.describe_upstream(&mut self.route.upstream);
@@ -364,7 +383,6 @@ impl Exchange {
         added_fields(table, &request, &self.route, status, None, &mut self.fields);
         let computed = computed_charset(table, &request, &self.route);
         let recode = self.name_charset(&bound_site, status, computed.as_deref());
-        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let settings = &table.location(self.route.location).settings;
         if settings.filters.is_some() || recode.is_some() {
             let is_changed = self.filter(link, &facts, status, length, recode.as_ref(), now);
@@ -372,6 +390,7 @@ impl Exchange {
             self.send_head(link, status, length, now);
             return;
         }
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let compression = Compression { table, request: &request, route: &self.route };
         let is_compressed =
             compression.apply_to_task(status, length, &mut self.task, &mut self.fields);
@@ -431,18 +450,25 @@ impl Exchange {
         self.begin_sending(link, now);
         let (engine, buffers) = link.parts();
         let before = buffers.scratch.out.len();
-        if !engine.upgrade(protocol, &self.fields, &mut buffers.scratch, now) {
-            return false;
-        }
-        self.status = Status::SWITCHING_PROTOCOLS;
+        let upgraded = engine.upgrade(self.id, protocol, &self.fields, &mut buffers.scratch, now);
+        let Some(status) = upgraded else { return false };
+        let is_http1 = status == Status::SWITCHING_PROTOCOLS;
+        self.status = status;
         self.framing = Some(SentFraming {
             length: None,
             is_chunked: false,
-            connection: "upgrade",
+            connection: if is_http1 { "upgrade" } else { "" },
             keep_alive_secs: None,
         });
-        self.head_bytes = (buffers.scratch.out.len() - before) as u64;
+        self.note_head_bytes(buffers.scratch.out.len() - before);
+        // The end of the tunnel is still to come.
+        self.has_body_ended = false;
         true
+    }
+
+    /// A head that is handed over as it is has no bytes, and is one all the same.
+    fn note_head_bytes(&mut self, framed: usize) {
+        self.head_bytes = if framed > 0 { framed } else { self.fields.as_lines().len() + 1 } as u64;
     }
 
     fn send_head(
@@ -465,9 +491,8 @@ impl Exchange {
         let response = Response { status, fields: &self.fields, length };
         let sends = protocol.respond(self.id, &response, &mut buffers.scratch, now);
         self.framing = Some(protocol.framing(status, length));
-        // A head that is handed over as it is has no bytes, and is one all the same.
         let framed = buffers.scratch.out.len() - before;
-        self.head_bytes = if framed > 0 { framed } else { self.fields.as_lines().len() + 1 } as u64;
+        self.note_head_bytes(framed);
         self.note_head(link, length, now);
         link.tell(self.id, || Fact::Responded, now);
         sends
@@ -546,10 +571,23 @@ impl Exchange {
         let (protocol, buffers) = link.parts();
         let is_free = self.pace.is_none() && self.pieces.is_empty();
         if is_free && made.len() as u64 <= protocol.body_allowance(self.id) {
-            protocol.body(self.id, made, &mut buffers.scratch, now);
-            made.clear();
-        } else if !made.is_empty() {
+            let taken = protocol.body(self.id, made, &mut buffers.scratch, now);
+            if taken == made.len() {
+                made.clear();
+            } else {
+                // The window of the stream is full.
+                self.piece_sent = taken as u64;
+            }
+        }
+        if !made.is_empty() {
+            // It may wait for long.
+            if made.len() < made.capacity() / 2 {
+                made.shrink_to_fit();
+            }
             self.pieces.push_back(Piece::Bytes(std::mem::take(made)));
+            // At once: other requests of the connection are next, in the same turn.
+            let bytes = self.piece_bytes();
+            memory::hold(&mut self.share, Class::Responses, bytes);
             protocol.set_ready(self.id, true, now);
         }
     }
@@ -598,6 +636,9 @@ impl Exchange {
             return;
         }
         link.tell(self.id, || Fact::Ended { is_complete }, now);
+        if !is_complete {
+            link.worker.shared.counters.incomplete.fetch_add(1, Ordering::Relaxed);
+        }
         self.drop_task();
         self.log(link, is_complete, now);
         self.pieces.clear();

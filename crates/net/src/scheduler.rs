@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
+use sekisho_handler::memory;
 use sekisho_transport::Reactor;
 use tokio::net::unix::pipe::Receiver;
 
@@ -188,17 +189,17 @@ impl Scheduler {
     /// Moves the sockets that have changed to `events`; whether there may be more.
     fn look(&self, cx: &mut Context<'_>, events: &mut Vec<Event>) -> bool {
         events.clear();
-        // An error is the end of the runtime.
-        let Poll::Ready(Ok(())) = self.epoll.poll_read_ready(cx) else { return false };
         let look = || {
             let into = rustix::buffer::spare_capacity(events);
             epoll::wait(&self.epoll, into, Some(&Timespec::default()))?;
             // Fewer than there is room for: that was all, and the next event is waited for.
             if events.len() < EVENTS_MAX { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         };
+        // Where the runtime knows of no event, nothing is called.
         let has_more = self.epoll.try_io(look).is_ok();
-        // Asks to be woken for what changes from here on; the runtime may know of something already.
-        has_more || self.epoll.poll_read_ready(cx).is_ready()
+        // Asks to be woken for what changes from here on; the runtime may know of something already. An error is the
+        // end of the runtime.
+        has_more || matches!(self.epoll.poll_read_ready(cx), Poll::Ready(Ok(())))
     }
 }
 
@@ -228,6 +229,7 @@ impl Worker {
             cx.waker().wake_by_ref();
         }
         self.access_log.hand_over();
+        self.shed_connections();
         if self.sessions.borrow().is_empty() {
             self.scheduler.give_back_memory();
         }
@@ -256,6 +258,31 @@ impl Worker {
             sessions.call(token);
         }
         sessions.take_due(loop_waker, due);
+    }
+
+    /// Where memory is nearly used up, ends connections that have no request in work (O9): handshakes first, then idle ones,
+    /// then those with a part of a header block. Each look that finds it so takes the older half of one rank.
+    pub(crate) fn shed_connections(&self) {
+        let looks = memory::critical_looks();
+        if self.critical_looks.replace(looks) == looks {
+            return;
+        }
+        let mut sessions = self.sessions.borrow_mut();
+        let connections = self.scheduler.connections.borrow();
+        let mut found = Vec::new();
+        for driven in connections.iter().flatten() {
+            if let Driven::Http(connection) = driven
+                && let Some(rank) = connection.shed_rank()
+            {
+                let key = connection.link.key;
+                found.push((rank, sessions.slot(key).since, key));
+            }
+        }
+        let Some(first) = found.iter().map(|(rank, ..)| *rank).min() else { return };
+        found.retain(|(rank, ..)| *rank == first);
+        found.sort_unstable_by_key(|(_, since, _)| *since);
+        found.truncate(found.len().div_ceil(2));
+        sessions.shed(found.into_iter().map(|(.., key)| key));
     }
 
     /// Gives a session its turn, if it is still there.

@@ -68,6 +68,8 @@ pub struct TurnOrders {
     pub ready: Ready,
     /// Something is asked of it alone.
     pub has_command: bool,
+    /// Whether it is to end unless a request is in work.
+    pub is_shed: bool,
 }
 
 /// A client's address, without what only this machine would understand of it: half the size.
@@ -99,6 +101,7 @@ impl Remote {
 
 /// A session's slot in the worker: what can be seen of it from outside (L34).
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub struct SessionSlot {
     /// Its number.
     pub id: u64,
@@ -128,6 +131,8 @@ pub struct SessionSlot {
     turns_early: bool,
     /// It is its turn.
     is_due: bool,
+    /// Its memory is needed (O9).
+    is_shed: bool,
     /// What it speaks, once that is known.
     pub protocol: Option<ProtocolKind>,
 }
@@ -158,8 +163,14 @@ impl SessionSlot {
             waits_to_send: false,
             turns_early: false,
             is_due: false,
+            is_shed: false,
             protocol: None,
         }
+    }
+
+    /// The client has another address now (RFC 9000 §9).
+    pub fn set_remote(&mut self, remote: SocketAddr) {
+        self.remote = Remote::new(Some(remote));
     }
 
     /// The client's address; `None` for a Unix socket.
@@ -445,7 +456,8 @@ impl Sessions {
     pub fn orders(&mut self, key: Key) -> TurnOrders {
         let slot = &mut self.slots[key.index()];
         let ready = std::mem::take(&mut slot.ready);
-        TurnOrders { shutdown: slot.shutdown, ready, has_command: slot.command.is_some() }
+        let is_shed = std::mem::take(&mut slot.is_shed);
+        TurnOrders { shutdown: slot.shutdown, ready, has_command: slot.command.is_some(), is_shed }
     }
 
     /// The command for this session alone; it is handed out once.
@@ -456,6 +468,16 @@ impl Sessions {
     /// What a session that was asked does.
     pub(crate) fn answer_command(&mut self, key: Key, running: Vec<Running>) {
         self.slots[key.index()].command_mut().running = running;
+    }
+
+    /// The memory of these sessions is needed: they end in their turns, where no request is in work.
+    pub fn shed(&mut self, keys: impl IntoIterator<Item = Key>) {
+        for Key(index) in keys {
+            let Some(slot) = self.slots.get_mut(index as usize) else { continue };
+            slot.is_shed = true;
+            self.due.add(index, slot);
+        }
+        self.due.wake_loop();
     }
 
     /// Asks some sessions what they do.

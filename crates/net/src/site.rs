@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sekisho_config::{
-    AccessTarget, Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat,
-    LogTarget, RealIp, ServerTokens, Settings, SyslogServer, Template,
+    AccessTarget, Config, ErrorLog, FileCache, Listen, ListenAddress, Location, LocationId,
+    LogFormat, LogTarget, RealIp, Server, ServerId, ServerTokens, Settings, SyslogServer, Template,
 };
+use sekisho_handler::disk;
 use sekisho_handler::limits::{SharedZone, Zones};
 use sekisho_handler::storage::Credentials;
 use sekisho_handler::upstream::{Cache, Checks, Group, Groups, UpstreamTlsConfigs};
@@ -67,6 +68,8 @@ pub struct Site {
     pub access: ServiceAccess,
     /// TLS of the native endpoint, where an address has it.
     pub native_tls: Option<Arc<NativeTls>>,
+    /// By server: the `Alt-Svc` that announces HTTP/3. Empty where no server has it.
+    alt_svc: Vec<Option<Box<str>>>,
 }
 
 impl Site {
@@ -78,6 +81,7 @@ impl Site {
         groups: &Groups,
         machine: Machine,
     ) -> Result<Self, OpenError> {
+        disk::forget_folders();
         let stream = match &config.stream {
             Some(stream) => {
                 let stream = Arc::clone(stream);
@@ -143,6 +147,7 @@ impl Site {
         } else {
             tls::load_native(&config, serial).map_err(OpenError::Tls)?
         };
+        let alt_svc = alt_svc(&config);
         let databases = databases(&config)?;
         let table = Table::new(config).with_machine(machine).with_databases(databases);
         let table = Arc::new(table);
@@ -168,12 +173,24 @@ impl Site {
             native: None,
             access: ServiceAccess::default(),
             native_tls,
+            alt_svc,
         })
     }
 
     /// Its number: no other site of this process has the same.
     pub fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// The `Alt-Svc` of a location: HTTP/3 of its server, unless the location says something of its own.
+    pub(crate) fn alt_svc(&self, location: LocationId) -> Option<&str> {
+        if self.alt_svc.is_empty() {
+            return None;
+        }
+        let location = self.location(location);
+        let added = &location.settings.add_headers;
+        let is_own = added.iter().any(|field| field.name.eq_ignore_ascii_case("alt-svc"));
+        self.alt_svc.get(location.server.0 as usize)?.as_deref().filter(|_| !is_own)
     }
 
     /// The routing table.
@@ -437,4 +454,23 @@ fn open(logs: &Logs, target: &LogTarget, buffering: Buffering) -> Result<Arc<Sin
 fn logger(logs: &Logs, wanted: &[ErrorLog]) -> Result<ErrorLogger, OpenError> {
     let open = |log: &ErrorLog| Ok((open(logs, &log.target, Buffering::default())?, log.level));
     Ok(ErrorLogger::new(wanted.iter().map(open).collect::<Result<_, OpenError>>()?))
+}
+
+/// By server: how HTTP/3 is announced, where it listens for it.
+fn alt_svc(config: &Config) -> Vec<Option<Box<str>>> {
+    let http = &config.http;
+    let port = |at: usize| {
+        let of = |listen: &&Listen| listen.servers.contains(&ServerId(at as u32));
+        let quic = http.listens.iter().filter(|listen| listen.options.quic).find(of)?;
+        match quic.address {
+            ListenAddress::Udp(address) => Some(address.port()),
+            ListenAddress::Tcp(_) | ListenAddress::Unix(_) => None,
+        }
+    };
+    let announced = |(at, server): (usize, &Server)| {
+        let port = port(at).filter(|_| server.http3.is_on && server.http3.alt_svc)?;
+        Some(format!("h3=\":{port}\"; ma=86400").into_boxed_str())
+    };
+    let all: Vec<_> = http.servers.iter().enumerate().map(announced).collect();
+    if all.iter().all(Option::is_none) { Vec::new() } else { all }
 }

@@ -12,6 +12,7 @@ mod client;
 mod phases;
 mod pipe;
 mod pump;
+mod silence;
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -40,6 +41,8 @@ use crate::worker::{BoundSite, ListenerContext, Worker};
 pub(crate) use client::{Client, DatagramClient, DatagramSessions, Inbox};
 pub(crate) use pipe::Pipes;
 use pump::Direction;
+pub(crate) use silence::SilentServers;
+use silence::{Silence, UNANSWERED_TIMEOUT};
 
 /// Where a session stands.
 #[derive(Debug)]
@@ -108,6 +111,8 @@ pub(crate) struct StreamSession {
     /// Datagrams of the client and of the server.
     requests: u64,
     responses: u64,
+    /// How long the server of a client that sends datagrams has been silent.
+    silence: Option<Silence>,
     /// When anything last passed.
     active: Moment,
     is_cancelled: bool,
@@ -172,6 +177,13 @@ impl StreamSession {
         };
         let activity = worker.shared.counters.activities.enter();
         let request_id = RequestIdSeed(worker.next_request_id());
+        let silence = match &client {
+            Client::Datagrams(datagrams) => {
+                let token = Token::new(key, id);
+                Some(worker.silent_servers.enter(token, &datagrams.inbox, id, now))
+            }
+            Client::Stream(_) => None,
+        };
         Self {
             client,
             worker,
@@ -194,6 +206,7 @@ impl StreamSession {
             down: Direction::new(now),
             requests: 0,
             responses: 0,
+            silence,
             active: now,
             is_cancelled: false,
             session_waker: None,
@@ -254,7 +267,7 @@ impl StreamSession {
                 return self.close(Over::new(Status::OK, CloseReason::Forced), now);
             }
         }
-        if std::mem::take(&mut self.is_one_too_many) {
+        if std::mem::take(&mut self.is_one_too_many) || self.client.is_evicted() {
             let over = Over::new(Status::SERVICE_UNAVAILABLE, CloseReason::TooMany);
             return self.close(over, now);
         }
@@ -286,7 +299,7 @@ impl StreamSession {
     fn next_deadline(&self) -> Option<Deadline> {
         let server = self.server.as_ref().and_then(|server| server.next_deadline());
         let idle = match self.stage {
-            Stage::Relaying | Stage::Answering => self.settings.timeout.map(|timeout| Deadline {
+            Stage::Relaying | Stage::Answering => self.idle_timeout().map(|timeout| Deadline {
                 at: self.active + timeout,
                 kind: DeadlineKind::UpstreamRead,
             }),
@@ -295,6 +308,15 @@ impl StreamSession {
         let pauses = [&self.up, &self.down].into_iter().filter_map(|direction| direction.resumes);
         let pauses = pauses.map(|at| Deadline { at, kind: DeadlineKind::Rate });
         server.into_iter().chain(idle).chain(pauses).min_by_key(|deadline| deadline.at)
+    }
+
+    /// `proxy_timeout`; shorter for datagrams that no server has answered.
+    fn idle_timeout(&self) -> Option<Duration> {
+        let timeout = self.settings.timeout;
+        if self.silence.is_none() || self.responses > 0 {
+            return timeout;
+        }
+        Some(timeout.map_or(UNANSWERED_TIMEOUT, |timeout| timeout.min(UNANSWERED_TIMEOUT)))
     }
 
     /// A deadline has fallen: how the session ends, if it does.
@@ -381,7 +403,7 @@ impl StreamSession {
             connection: self.facts.id,
             remote: self.route.client(&self.facts),
             request_id: self.request_id,
-            asked: None,
+            head: None,
         })
     }
 
@@ -487,6 +509,9 @@ impl Drop for StreamSession {
         self.give_back_pipes();
         self.client.leave(&self.listener_context, self.token());
         let worker = &self.worker;
+        if let Some(silence) = self.silence {
+            worker.silent_servers.leave(silence);
+        }
         worker.shared.counters.activities.leave(self.activity);
         worker.sessions.borrow_mut().leave(self.key);
         worker.vacated.notify_waiters();

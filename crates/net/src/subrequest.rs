@@ -52,7 +52,7 @@ pub(crate) struct RequestTree {
     pub(crate) accepted: Accepted,
     facts: ConnectionFacts,
     arrival: Arrival,
-    head: Head,
+    head: Rc<Head>,
     listen: usize,
     ssi: RefCell<Shared>,
     started: Cell<u32>,
@@ -60,13 +60,18 @@ pub(crate) struct RequestTree {
 
 impl RequestTree {
     /// Of a client's request.
-    pub(crate) fn new(worker: &Rc<Worker>, accepted: &Accepted, request: &Request<'_>) -> Rc<Self> {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        accepted: &Accepted,
+        request: &Request<'_>,
+        head: &Rc<Head>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             worker: Rc::clone(worker),
             accepted: accepted.clone(),
             facts: request.connection.clone(),
             arrival: Arrival { since: request.since, is_pipelined: request.is_pipelined },
-            head: request.head.clone(),
+            head: Rc::clone(head),
             listen: request.listen,
             ssi: RefCell::default(),
             started: Cell::new(0),
@@ -286,13 +291,13 @@ impl Subrequest {
             worker,
             accepted: &tree.accepted,
             request: &request,
+            head: &tree.head,
             route: &self.route,
             asked,
             body,
             gathered: None,
             question: decided.question,
-            // Services are called by requests alone.
-            within: None,
+            within: None, // Services are called by requests alone.
             now,
         };
         match starting.start(decided.action, &mut self.fields, &mut out.fields) {

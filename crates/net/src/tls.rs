@@ -21,8 +21,7 @@ use std::sync::Arc;
 
 use rustls::crypto::SupportedKxGroup;
 use rustls::pki_types::CertificateDer;
-use rustls::server::UnbufferedServerConnection;
-use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
+use rustls::{CipherSuite, CommonState, HandshakeKind, ProtocolVersion, ServerConfig};
 use sekisho_config::{Config, Resolver, Server, ServerId, Template};
 use sekisho_handler::key_pair::ComputedPair;
 use sekisho_handler::upstream::{UpstreamTlsConfigs, UpstreamTlsProblem};
@@ -47,6 +46,8 @@ pub use staple::Staple;
 
 /// HTTP/2 as clients ask for it.
 pub(crate) const ALPN_HTTP2: &str = "h2";
+/// HTTP/3 as clients ask for it.
+pub(crate) const ALPN_HTTP3: &str = "h3";
 
 /// What is wrong with the files that a server names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,9 +79,11 @@ pub fn check(config: &Config) -> Vec<TlsProblem> {
     for (block, server) in servers {
         let mut found = Vec::new();
         let resolver = resolver_of(block, server);
-        if let Err(problem) = load::server(server, resolver, Speaks::Http1, &mut found) {
-            found.push(problem);
-        }
+        let loaded = load::server(server, resolver, Speaks::Http1, &mut found);
+        let is_quic = server.http3.is_on && block.http.listens.iter().any(|it| it.options.quic);
+        let quic = |tls: ServerTls| load::quic(server, &tls.config);
+        let problem = if is_quic { loaded.and_then(quic).err() } else { loaded.err() };
+        found.extend(problem);
         for problem in found {
             if !problems.contains(&problem) {
                 problems.push(problem);
@@ -126,6 +129,12 @@ fn secured_servers(config: &Config) -> Vec<Option<&Server>> {
     http.servers.iter().enumerate().map(one).collect()
 }
 
+/// Whether a server is at an address of QUIC.
+fn has_quic(config: &Config, server: ServerId) -> bool {
+    let listens = &config.http.listens;
+    listens.iter().any(|listen| listen.options.quic && listen.servers.contains(&server))
+}
+
 /// Who is asked for the addresses of names that a server needs.
 fn resolver_of<'a>(config: &'a Config, server: &Server) -> &'a Arc<Resolver> {
     &config.http.locations[server.root.0 as usize].settings.resolver
@@ -153,10 +162,20 @@ impl Hello {
     }
 }
 
+/// What a server has for QUIC.
+#[derive(Debug)]
+pub(crate) struct QuicTls {
+    pub(crate) config: Arc<ServerConfig>,
+    /// The secret for address tokens and stateless resets, where one is configured.
+    pub(crate) host_key: Option<Arc<[u8]>>,
+}
+
 /// A server's TLS, ready to be used.
 #[derive(Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
+    /// The configuration for QUIC, where the server has HTTP/3.
+    pub(crate) quic: Option<QuicTls>,
     /// The number of its site.
     serial: u64,
     /// `ssl_reject_handshake`, or a server without a certificate.
@@ -226,7 +245,10 @@ pub(crate) fn load(
             (false, false) => Speaks::Http1,
         };
         let resolver = resolver_of(config, server);
-        let tls = load::server(server, resolver, speaks, &mut Vec::new())?;
+        let mut tls = load::server(server, resolver, speaks, &mut Vec::new())?;
+        if server.http3.is_on && has_quic(config, id) {
+            tls.quic = load::quic(server, &tls.config)?;
+        }
         Ok(Some(Arc::new(ServerTls { serial, ..tls })))
     };
     secured_servers(config).into_iter().enumerate().map(one).collect()
@@ -258,16 +280,17 @@ impl Chooser {
         (!server.rejects).then(|| Arc::clone(server))
     }
 
-    /// The configuration of its handshake with a client that has said this: with the certificates that variables choose,
-    /// if there are such. An error says why they cannot be used.
+    /// The configuration of its handshake with a client that has said this: `base`, with the certificates that variables
+    /// choose, if there are such. An error says why they cannot be used.
     pub(crate) fn config_for(
         &self,
         server: &ServerTls,
+        base: &Arc<ServerConfig>,
         hello: &Hello,
         remote: impl FnOnce() -> Option<SocketAddr>,
     ) -> Result<Arc<ServerConfig>, String> {
         if server.computed.is_empty() {
-            return Ok(Arc::clone(&server.config));
+            return Ok(Arc::clone(base));
         }
         let tls = TlsFacts { server_name: hello.server_name.clone(), ..TlsFacts::default() };
         let tls = Some(Arc::new(tls));
@@ -286,12 +309,12 @@ impl Chooser {
             expand(template, table, &request, &route_state, None, &mut value);
             value
         };
-        let provider = server.config.crypto_provider();
+        let provider = base.crypto_provider();
         let mut chosen = Vec::new();
         for computed in &server.computed {
             chosen.extend(computed.pair(provider, unix_time(), value)?);
         }
-        let mut config = ServerConfig::clone(&server.config);
+        let mut config = ServerConfig::clone(base);
         config.cert_resolver = Arc::new(server.pairs.with(chosen));
         Ok(Arc::new(config))
     }
@@ -306,10 +329,20 @@ impl ServerTls {
         self.client.as_ref()?.judge(chain)
     }
 
+    /// Facts about a handshake that was made with an earlier configuration, judged by this one (S4).
+    pub(crate) fn judged_again(
+        &self,
+        facts: &TlsFacts,
+        chain: Option<&[CertificateDer<'static>]>,
+    ) -> TlsFacts {
+        TlsFacts { judged_under: self.serial, client: self.judge(chain), ..facts.clone() }
+    }
+
     /// What a handshake came to, or comes to where early data is there before its end.
-    pub(crate) fn facts(&self, keys: &UnbufferedServerConnection, hello: Hello) -> TlsFacts {
+    pub(crate) fn facts(&self, keys: &CommonState, hello: Hello) -> TlsFacts {
         let alpn = match keys.alpn_protocol() {
             Some(b"h2") => Cow::Borrowed(ALPN_HTTP2),
+            Some(b"h3") => Cow::Borrowed(ALPN_HTTP3),
             Some(b"http/1.1") => Cow::Borrowed("http/1.1"),
             Some(b"http/1.0") => Cow::Borrowed("http/1.0"),
             Some(b"acme-tls/1") => Cow::Borrowed(ALPN_ACME),

@@ -3,50 +3,55 @@
 //! its slot.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 
 use crate::session::Token;
 
-/// The sessions of a worker that were woken and have not run since.
+/// The sessions of a worker that were woken and have not run since. The event loop takes the lock only where there are some.
 #[derive(Debug, Default)]
 pub(crate) struct WakeQueue {
-    woken: Mutex<WokenSessions>,
-}
-
-#[derive(Debug, Default)]
-struct WokenSessions {
-    tokens: Vec<Token>,
-    /// Wakes the event loop, while it waits.
-    loop_waker: Option<Waker>,
+    woken: Mutex<Vec<Token>>,
+    /// Whether a session was woken since the last collection.
+    is_any: AtomicBool,
+    /// The event loop collects before it waits: it need not be woken.
+    will_collect: AtomicBool,
+    /// Wakes the event loop, which is one task with one waker.
+    loop_waker: OnceLock<Waker>,
 }
 
 impl WakeQueue {
-    /// Moves the woken sessions to `to`, and stores the waker to call for the next.
+    /// Moves the woken sessions to `to`. From here on the event loop is woken for the next.
     pub(crate) fn collect(&self, loop_waker: &Waker, to: &mut Vec<Token>) {
-        let mut woken = self.lock();
-        to.append(&mut woken.tokens);
-        if !woken.loop_waker.as_ref().is_some_and(|known| known.will_wake(loop_waker)) {
-            woken.loop_waker = Some(loop_waker.clone());
+        self.loop_waker.get_or_init(|| loop_waker.clone());
+        // In one order with `enqueue`: a session is found here, or wakes the loop.
+        self.will_collect.store(false, Ordering::SeqCst);
+        if self.is_any.load(Ordering::SeqCst) {
+            let mut woken = self.lock();
+            self.is_any.store(false, Ordering::SeqCst);
+            to.append(&mut woken);
         }
     }
 
     /// The event loop is about to look: until it has collected, it need not be woken.
     pub(crate) fn begin_look(&self) {
-        self.lock().loop_waker = None;
+        self.will_collect.store(true, Ordering::Relaxed);
     }
 
     fn enqueue(&self, token: Token) {
         let mut woken = self.lock();
-        woken.tokens.push(token);
-        let loop_waker = if woken.tokens.len() == 1 { woken.loop_waker.clone() } else { None };
+        woken.push(token);
+        let is_first = !self.is_any.swap(true, Ordering::SeqCst);
         drop(woken);
-        if let Some(loop_waker) = loop_waker {
-            loop_waker.wake();
+        if is_first
+            && !self.will_collect.load(Ordering::SeqCst)
+            && let Some(loop_waker) = self.loop_waker.get()
+        {
+            loop_waker.wake_by_ref();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, WokenSessions> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Token>> {
         // Nothing that holds the lock can panic half-way.
         self.woken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,6 +147,15 @@ mod tests {
         session_waker.hold(Token::new(Key::new(0), 1));
         let waker = session_waker.waker().clone();
         std::thread::spawn(move || waker.wake()).join().expect("it wakes");
-        assert!(loop_waker.0.load(Ordering::Acquire));
+        assert!(loop_waker.0.swap(false, Ordering::AcqRel));
+        let (other, waker) = (SessionWaker::new(&wake_queue), Waker::noop());
+        other.hold(Token::new(Key::new(1), 2));
+        let mut woken = Vec::new();
+        wake_queue.collect(waker, &mut woken);
+        wake_queue.begin_look();
+        other.waker().wake_by_ref();
+        assert!(!loop_waker.0.load(Ordering::Acquire), "it collects anyway");
+        wake_queue.collect(waker, &mut woken);
+        assert_eq!(woken.len(), 2);
     }
 }

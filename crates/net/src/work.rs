@@ -10,13 +10,13 @@ use sekisho_config::{Level, LocationId};
 use sekisho_handler::Progress;
 use sekisho_handler::cgi::{HandlerContext, ProcessSlots, Runs};
 use sekisho_handler::task::BodySink;
-use sekisho_http::Status;
+use sekisho_http::{Head, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{DeadlineKind, Moment};
 use sekisho_route::{Handover, RequestIdSeed};
 
 use crate::dispatch::RouteInput;
-use crate::error_context::{Client, ErrorContext, RequestCopy};
+use crate::error_context::{Client, ErrorContext, RequestText};
 use crate::exchange::Exchange;
 use crate::link::Link;
 use crate::worker::{BoundSite, Worker};
@@ -30,8 +30,8 @@ pub(crate) struct WorkerContext {
     pub(crate) connection: u64,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) request_id: RequestIdSeed,
-    /// What was asked; `None` where bytes are passed on as they are.
-    pub(crate) asked: Option<RequestCopy>,
+    /// The head of the request; `None` where bytes are passed on as they are.
+    pub(crate) head: Option<Rc<Head>>,
 }
 
 impl WorkerContext {
@@ -43,7 +43,7 @@ impl WorkerContext {
     ) {
         let stamp = self.worker.clock.stamp(self.now());
         let logger = self.bound_site.site.error_logger(self.location);
-        let Some(asked) = &self.asked else {
+        let Some(head) = &self.head else {
             let (client, RequestIdSeed(id)) = (Client(self.remote), self.request_id);
             let message = match upstream {
                 Some(upstream) => format!("{message}, {client}, upstream: \"{upstream}\""),
@@ -56,7 +56,7 @@ impl WorkerContext {
         let about = ErrorContext {
             client: self.remote,
             server: table.server(table.location(self.location).server),
-            request: asked.text(),
+            request: RequestText::of(head),
             upstream,
             id: Some(self.request_id),
         };
@@ -245,7 +245,7 @@ impl Exchange {
             }
             Progress::Informational(status) => {
                 let (protocol, buffers) = link.parts();
-                protocol.inform(status, &self.outbox.fields, &mut buffers.scratch, now);
+                protocol.inform(self.id, status, &self.outbox.fields, &mut buffers.scratch, now);
                 self.outbox.fields.clear();
                 return;
             }

@@ -21,7 +21,7 @@ use sekisho_handler::password::{PasswordCache, UserFiles};
 use sekisho_handler::status::StatusQuery;
 use sekisho_handler::upstream::Pools;
 use sekisho_handler::wait::Hashers;
-use sekisho_handler::{FileCache, listing};
+use sekisho_handler::{FileCache, disk, listing};
 use sekisho_service::Services;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedSender;
@@ -39,13 +39,17 @@ use crate::listen::{self, Acceptor, Listener};
 use crate::native::Native;
 use crate::panic_report::{self, Vital};
 use crate::query::WorkerQuery;
+use crate::quic::route::Routes;
+use crate::quic::{self, WorkerQuic};
 use crate::request_stats::RequestStats;
 use crate::scheduler::Scheduler;
 use crate::session::{Sessions, ShutdownRequest};
 use crate::site::Site;
-use crate::stream_session::{DatagramSessions, Pipes};
+use crate::stream_session::{DatagramSessions, Pipes, SilentServers};
 use crate::subrequest::mirror::Copies;
 
+/// How many threads of a worker compress, compute hashes or run services that block.
+const COMPUTATIONS_MAX: usize = 32;
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
 
@@ -64,6 +68,8 @@ pub enum WorkerCommand {
     Stop,
     /// Answer this.
     Answer(WorkerQuery),
+    /// Memory is nearly used up: end connections that it can do without.
+    Shed,
     /// End now and leave behind what has not ended; the sender is dropped when all connections are closed.
     Abandon(std::sync::mpsc::Sender<Infallible>),
 }
@@ -105,6 +111,8 @@ pub struct Shared {
     pub services: OnceLock<ServiceFactory>,
     /// Set off when a thread that is watched wakes up while the watchdog sleeps.
     pub wake_alarm: Arc<WakeAlarm>,
+    /// The workers that have QUIC connections.
+    pub quic_routes: Routes,
     /// What the watchdog looks at besides the workers.
     pub watched_threads: WatchedThreads,
 }
@@ -176,6 +184,12 @@ impl ListenerContext {
         }
     }
 
+    /// Whether QUIC connections come in here.
+    pub(crate) fn is_quic(&self) -> bool {
+        let bound_site = self.bound_site();
+        bound_site.site.config().http.listens[bound_site.listen].options.quic
+    }
+
     /// The site that answers here now.
     pub fn bound_site(&self) -> Rc<BoundSite> {
         Rc::clone(&self.bound_site.borrow())
@@ -204,6 +218,8 @@ pub struct Worker {
     pub(crate) is_log_due: Cell<bool>,
     /// Its services, once one is called.
     services: OnceCell<Rc<Services>>,
+    /// The looks at the memory that have led to shed connections.
+    pub(crate) critical_looks: Cell<u64>,
     /// Opened files.
     pub files: RefCell<FileCache>,
     /// Listings that are asked for very often.
@@ -239,8 +255,12 @@ pub struct Worker {
     pub(crate) upstreams: Rc<Pools>,
     /// Makes the checks of servers that are due.
     pub(crate) checking: RefCell<Option<JoinHandle<()>>>,
+    /// Its QUIC sockets.
+    pub(crate) quic: WorkerQuic,
     /// Pipes between sockets.
     pub(crate) pipes: Pipes,
+    /// Sessions with datagrams, in the order in which they end for others.
+    pub(crate) silent_servers: SilentServers,
     /// What the requests here came to.
     pub stats: RefCell<RequestStats>,
     /// What all workers share.
@@ -291,9 +311,9 @@ impl Worker {
         let runtime = heartbeat
             .attach(&mut Builder::new_current_thread())
             .enable_all()
-            // Every upload and change is written by one of these. Copies and deletions of whole folders, and a disk that
-            // makes some of them wait, must not hold up the others; what they do needs little stack.
-            .max_blocking_threads(32)
+            // File operations have threads by device, so that a disk that hangs holds up no others (`handler/disk.rs`);
+            // computations and services have the rest. What they do needs little stack.
+            .max_blocking_threads(disk::THREADS_MAX + COMPUTATIONS_MAX)
             .thread_stack_size(512 << 10)
             // Look at the sockets after each round of tasks of a full batch, not in the middle of one.
             .event_interval(256)
@@ -325,6 +345,7 @@ impl Worker {
             native: Native::default(),
             is_log_due: Cell::new(false),
             services: OnceCell::new(),
+            critical_looks: Cell::new(0),
             files: RefCell::default(),
             listings: RefCell::default(),
             read_buffer: RefCell::default(),
@@ -343,7 +364,9 @@ impl Worker {
             copies: Copies::default(),
             upstreams,
             checking: RefCell::default(),
+            quic: WorkerQuic::default(),
             pipes: Pipes::default(),
+            silent_servers: SilentServers::default(),
             stats: RefCell::default(),
             shared,
             request_id: Cell::new(random_seed()),
@@ -385,6 +408,7 @@ impl Worker {
                     Some(WorkerCommand::Answer(query)) => {
                         self.attend(query);
                     }
+                    Some(WorkerCommand::Shed) => self.shed_connections(),
                     Some(WorkerCommand::Abandon(done)) => {
                         self.scheduler.drop_all();
                         drop(done);
@@ -501,8 +525,11 @@ impl Worker {
             (listener.cookie, Rc::clone(&open_listener.listener_context));
         let acceptor = Rc::new(Acceptor::new(listener));
         let is_udp = matches!(listener_context.address, ListenAddress::Udp(_));
+        let is_quic = listener_context.is_quic();
         let (worker, own) = (Rc::clone(self), Rc::clone(&acceptor));
-        let accepting = if is_udp {
+        let accepting = if is_quic {
+            tokio::task::spawn_local(quic::receive(worker, listener_context, own, false))
+        } else if is_udp {
             tokio::task::spawn_local(listen::udp::receive(worker, listener_context, own))
         } else {
             tokio::task::spawn_local(listen::accept(worker, listener_context, own))

@@ -13,6 +13,9 @@ use crate::wire::{self, Packet};
 /// Names the parent in the environment of a worker process.
 pub(crate) const WORKER_OF: &str = "SEKISHO_WORKER_OF";
 
+/// The word before the number of a process, in packets with a link for its QUIC connections.
+pub(crate) const QUIC_LINK: &str = "quic-link";
+
 /// The user that a worker process becomes before anything else.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkerUser {
@@ -68,6 +71,8 @@ pub struct Delivery {
     pub control: Vec<OwnedFd>,
     /// What the worker process before this one left for the next.
     pub state: Option<File>,
+    /// Links for datagrams of QUIC connections of earlier processes, which are known by a number.
+    pub quic_links: Vec<(u8, OwnedFd)>,
     /// For the error log.
     pub notes: Vec<(Level, String)>,
 }
@@ -165,6 +170,10 @@ impl Delivery {
             }
             b"control" => self.control.push(fd),
             b"state" => self.state = Some(fd.into()),
+            b"quic-link" => {
+                let process = std::str::from_utf8(rest).ok().and_then(|text| text.parse().ok());
+                self.quic_links.extend(process.map(|process| (process, fd)));
+            }
             // A parent of another version: a worker process is started from the parent's own file.
             _ => {}
         }
@@ -241,8 +250,13 @@ impl Link {
         let _ = wire::send(&self.socket, text.as_bytes(), None);
     }
 
-    /// Leaves the state for the next process. The parent keeps the descriptor and does not read it.
-    pub fn leave_state(&self, state: &File) {
+    /// Leaves the state for the next process. The parent keeps the descriptors and does not read them.
+    pub fn leave_state(&self, state: &File, quic_links: &[(u8, OwnedFd)]) {
+        for (process, link) in quic_links {
+            let text = format!("{QUIC_LINK} {process}");
+            let _ = wire::send(&self.socket, text.as_bytes(), Some(link.as_fd()));
+        }
+        // The last packet: the upgrade goes on when it has come.
         let _ = wire::send(&self.socket, b"state", Some(state.as_fd()));
     }
 }

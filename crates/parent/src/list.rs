@@ -68,10 +68,7 @@ impl Openings {
                 let except = settings.limit_except.as_ref().and_then(|it| it.access.as_ref());
                 let rules = settings.access.iter().chain(except);
                 all.files.extend(rules.filter_map(|access| password_file(access)));
-                if settings.pass.is_some() || settings.cgi.is_some() {
-                    let folder = settings.client_body_temp_path.as_deref();
-                    all.folders.extend(folder.map(Path::to_owned));
-                }
+                all.folders.extend(settings.temp_folders().map(|it| it.path.to_path_buf()));
             }
         }
         let endpoint = &config.main.endpoint;

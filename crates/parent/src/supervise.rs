@@ -25,7 +25,7 @@ use crate::list::Openings;
 use crate::notify::{self, State};
 use crate::pid_file::PidFile;
 use crate::sockets::{self, Held};
-use crate::upgrade::{Predecessor, STATE_LIMIT, Upgrade};
+use crate::upgrade::{Predecessor, STATE_LIMIT, Upgrade, WorkerState};
 use crate::wire::{self, Packet};
 use crate::{Setup, monotonic, reading};
 
@@ -94,7 +94,7 @@ struct Parent {
     is_reload_due: bool,
     /// How often the worker process has asked for a reload.
     reloads_asked: u64,
-    state: Option<OwnedFd>,
+    state: WorkerState,
     /// An upgrade waits for the state of the worker process until then.
     state_by: Option<Duration>,
     upgrade: Option<Upgrade>,
@@ -139,7 +139,8 @@ impl Parent {
         let signals = sekisho_sys::signal_fd(&signals.map(Signal::as_raw))
             .map_err(|error| format!("cannot handle signals: {error}"))?;
         let held = predecessor.as_mut().map(|it| std::mem::take(&mut it.held)).unwrap_or_default();
-        let state = predecessor.as_mut().and_then(|it| it.state.take()).map(OwnedFd::from);
+        let state =
+            predecessor.as_mut().map(|it| std::mem::take(&mut it.state)).unwrap_or_default();
         let when_ready = std::mem::replace(&mut setup.when_ready, Box::new(|| {}));
         Ok(Self {
             setup,
@@ -186,6 +187,8 @@ impl Parent {
         merge(&mut self.held, new);
         let named = |held: &Held| wanted.iter().any(|(address, ..)| *address == held.address);
         self.held.retain(named);
+        // Scripts wait for the pid file: clients can connect when it is there, as with nginx.
+        sockets::listen(&self.held);
         let pid = opened.pid.as_deref();
         self.pid_file = pid.map(|path| PidFile::write(path, self.setup.is_server)).transpose()?;
         self.current = opened;
@@ -210,9 +213,7 @@ impl Parent {
         for listener in &self.setup.control {
             packets.push(Packet::new("control", "", Some(listener.try_clone()?)));
         }
-        if let Some(state) = &self.state {
-            packets.push(Packet::new("state", "", Some(state.try_clone()?)));
-        }
+        packets.extend(self.state.packets()?);
         let start = Packet::new("start", "", None);
         let notes = std::mem::take(&mut self.notes);
         let all = packets.iter().chain(&self.current.packets).chain(&notes).chain([&start]);
@@ -410,7 +411,11 @@ impl Parent {
                 b"upgrade" => self.begin_upgrade(),
                 b"stopping" => self.worker_stops(),
                 b"failed" => self.failure = Some(status),
-                b"state" => self.state = packet.fd,
+                b"state" => self.state.file = packet.fd,
+                b"quic-link" => {
+                    let process = rest.to_vec();
+                    packet.fd.into_iter().for_each(|link| self.state.take_link(&process, link));
+                }
                 _ => {}
             }
         }
@@ -427,7 +432,7 @@ impl Parent {
         self.phase = Phase::Serving;
         self.inherited.clear();
         // It is as old as the process before this one.
-        self.state = None;
+        self.state = WorkerState::default();
         become_small();
         notify::tell(State::Ready, status);
         if let Some(predecessor) = self.predecessor.take() {
@@ -508,7 +513,7 @@ impl Parent {
         } else if self.upgrade.is_some() || self.state_by.is_some() {
             self.tell_worker("upgrade-failed", "another upgrade is in progress");
         } else {
-            self.state = None;
+            self.state = WorkerState::default();
             self.state_by = Some(monotonic() + STATE_LIMIT);
             self.tell_worker("state?", "");
         }
@@ -516,7 +521,7 @@ impl Parent {
 
     fn look_after_upgrade(&mut self) {
         let now = monotonic();
-        let has_state = self.state.is_some();
+        let has_state = self.state.file.is_some();
         if self.state_by.take_if(|by| has_state || now >= *by).is_some() {
             self.start_successor(now);
         }
@@ -544,7 +549,7 @@ impl Parent {
             self.note("alert", &format!("the pid file cannot be renamed: {error}"));
         }
         let started = (self.setup.successor)().and_then(|program| {
-            Upgrade::start(program, &self.held, self.state.as_ref(), now)
+            Upgrade::start(program, &self.held, &self.state, now)
                 .map_err(|error| format!("cannot start the new process: {error}"))
         });
         match started {
@@ -557,7 +562,7 @@ impl Parent {
     }
 
     fn upgrade_failed(&mut self, why: &str) {
-        self.state = None;
+        self.state = WorkerState::default();
         if let Some(Err(error)) = self.pid_file.as_mut().map(PidFile::put_back) {
             self.note("alert", &format!("the pid file cannot be restored: {error}"));
         }

@@ -1,7 +1,6 @@
 //! The upgrade of the binary (`USR2`): the old parent starts the program that is now at its path, and gives it its
 //! sockets and the state of the worker process. The new parent says whether it serves.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use rustix::net::RecvFlags;
 
-use crate::delivery::{Delivery, Order, is_child, take_stdin};
+use crate::delivery::{Delivery, Order, QUIC_LINK, is_child, take_stdin};
 use crate::sockets::Held;
 use crate::wire::{self, Packet};
 
@@ -18,6 +17,39 @@ const SUCCESSOR_OF: &str = "SEKISHO_SUCCESSOR_OF";
 /// How long the worker process may take to leave its state, and the new parent until it serves.
 pub(crate) const STATE_LIMIT: Duration = Duration::from_secs(1);
 const READY_LIMIT: Duration = Duration::from_secs(10);
+
+/// No more links are kept for a worker process.
+const QUIC_LINKS_MAX: usize = 16;
+
+/// What a worker process leaves for the next one. It is passed on, and not read here.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerState {
+    pub(crate) file: Option<OwnedFd>,
+    /// Links for datagrams of QUIC connections.
+    pub(crate) quic_links: Vec<(u8, OwnedFd)>,
+}
+
+impl WorkerState {
+    /// Keeps a link.
+    pub(crate) fn take_link(&mut self, process: &[u8], link: OwnedFd) {
+        let process = std::str::from_utf8(process).ok().and_then(|text| text.parse().ok());
+        if let Some(process) = process.filter(|_| self.quic_links.len() < QUIC_LINKS_MAX) {
+            self.quic_links.push((process, link));
+        }
+    }
+
+    /// The packets that give it to a process.
+    pub(crate) fn packets(&self) -> io::Result<Vec<Packet>> {
+        let mut packets = Vec::new();
+        for (process, link) in &self.quic_links {
+            packets.push(Packet::new(QUIC_LINK, process.to_string(), Some(link.try_clone()?)));
+        }
+        if let Some(file) = &self.file {
+            packets.push(Packet::new("state", "", Some(file.try_clone()?)));
+        }
+        Ok(packets)
+    }
+}
 
 /// Whether this process was started to take over from a parent.
 pub fn is_successor() -> bool {
@@ -37,7 +69,7 @@ impl Upgrade {
     pub(crate) fn start(
         mut program: Command,
         held: &[Held],
-        state: Option<&OwnedFd>,
+        state: &WorkerState,
         now: Duration,
     ) -> io::Result<Self> {
         let (link, theirs) = wire::pair()?;
@@ -48,9 +80,7 @@ impl Upgrade {
         for held in held {
             packets.extend(held.packets()?);
         }
-        if let Some(state) = state {
-            packets.push(Packet::new("state", "", Some(state.try_clone()?)));
-        }
+        packets.extend(state.packets()?);
         packets.push(Packet::new("start", "", None));
         // A program that does not read, such as one that is no server, is given up later.
         let _ = packets.iter().try_for_each(|packet| packet.send(&upgrade.link));
@@ -89,7 +119,7 @@ impl Upgrade {
 pub(crate) struct Predecessor {
     link: OwnedFd,
     pub(crate) held: Vec<Held>,
-    pub(crate) state: Option<File>,
+    pub(crate) state: WorkerState,
 }
 
 impl Predecessor {
@@ -117,7 +147,8 @@ impl Predecessor {
                 }),
             }
         }
-        Ok(Some(Self { link, held, state: delivery.state }))
+        let file = delivery.state.map(OwnedFd::from);
+        Ok(Some(Self { link, held, state: WorkerState { file, quic_links: delivery.quic_links } }))
     }
 
     /// Says that this process serves, or why it will not.

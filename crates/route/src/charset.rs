@@ -19,6 +19,9 @@ pub fn name_charset(
     fields: &mut Fields,
     route: &RouteState,
 ) -> Option<Arc<Recode>> {
+    if asked.is_none() && computed.is_none() && settings.charset.is_none() {
+        return None;
+    }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     // It is given as it is.
     let report = |message: String| {

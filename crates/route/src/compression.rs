@@ -81,9 +81,7 @@ fn is_disabled(word: &NoGzipFor, head: &Head) -> bool {
     let agent = head.known(Known::UserAgent).unwrap_or_default();
     match word {
         // One that runs out of steps may match.
-        NoGzipFor::UserAgent(pattern) => {
-            pattern.regex.captures(agent, &mut Vec::new()) != Matched::No
-        }
+        NoGzipFor::UserAgent(pattern) => pattern.regex.matches(agent) != Matched::No,
         NoGzipFor::Msie6 => {
             let mut at = agent.windows(6).filter(|window| window.starts_with(b"MSIE "));
             at.any(|window| match window[5] {

@@ -540,6 +540,9 @@ impl<'a, F: Files> Decision<'a, F> {
     fn count_redirect(&mut self) -> Result<(), Next<F::File>> {
         self.route_state.redirects = self.route_state.redirects.saturating_add(1);
         if self.route_state.redirects > REDIRECTS_MAX {
+            let path = self.route_state.path.escape_ascii();
+            let text = format!("rewrite or internal redirection cycle while processing \"{path}\"");
+            self.log_entry(Level::Error, text);
             return Err(self.give_up());
         }
         self.route_state.is_internal = true;

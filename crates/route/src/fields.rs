@@ -9,6 +9,7 @@ use sekisho_http::{Fields, Known, Status, date};
 
 use crate::redirect;
 use crate::route_state::{Request, RouteState};
+use crate::subrequest::AuthAnswer;
 use crate::table::Table;
 use crate::variable::{NESTED_MAX, Scope, Sent, expand};
 
@@ -59,8 +60,9 @@ pub fn added_fields(
     if route_state.access_progress.is_challenged {
         push_challenge(&route_state.access_progress.realm, out);
     }
-    if let Some(auth) = route_state.auth.as_deref().filter(|_| status == Status::UNAUTHORIZED) {
-        // What the location said that was asked for permission.
+    let refused = |auth: &&AuthAnswer| auth.status == Status::UNAUTHORIZED;
+    if let Some(auth) = route_state.auth.as_deref().filter(refused) {
+        // What the location said that was asked for permission; as in nginx it stays where an `error_page` has another status.
         for challenge in auth.challenges.iter().filter(|value| is_field_value(value)) {
             out.push("WWW-Authenticate", challenge);
         }

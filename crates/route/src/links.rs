@@ -2,11 +2,10 @@
 //! `$secure_link_expires`. Signatures are compared in constant time.
 
 use md5::{Digest, Md5};
-use sekisho_config::{Links, Referers, ServerName, Signature};
+use sekisho_config::{Links, Matched, Pattern, Referers, ServerName, Signature};
 use sekisho_http::{Known, hex};
 use subtle::ConstantTimeEq as _;
 
-use crate::capture::Captures;
 use crate::credentials::{URL_SAFE, decode_base64};
 use crate::variable::Scope;
 
@@ -54,7 +53,16 @@ impl Scope<'_> {
             return path.starts_with(start);
         }
         (referers.server_names && self.is_server_name(&host))
-            || referers.patterns.iter().any(|pattern| pattern.regex.is_match(address))
+            || referers.patterns.iter().any(|pattern| self.is_referer_matched(pattern, address))
+    }
+
+    /// Where the expression runs out of steps, the request fails: neither value of the variable would be right.
+    fn is_referer_matched(&self, pattern: &Pattern, text: &[u8]) -> bool {
+        let matched = pattern.regex.matches(text);
+        if matched == Matched::Exhausted {
+            self.exhaust("invalid_referer");
+        }
+        matched == Matched::Yes
     }
 
     fn is_server_name(&self, host: &[u8]) -> bool {
@@ -63,7 +71,7 @@ impl Scope<'_> {
             ServerName::Exact(name) => name.as_bytes() == host,
             ServerName::LeadingWildcard(end) => is_longer_and_ends(host, end.as_bytes()),
             ServerName::TrailingWildcard(start) => is_longer_and_starts(host, start.as_bytes()),
-            ServerName::Regex(pattern) => Captures::default().matches(pattern, host),
+            ServerName::Regex(pattern) => self.is_referer_matched(pattern, host),
         })
     }
 

@@ -338,7 +338,7 @@ impl Scope<'_> {
                 (Version::Http2, false) => b"h2c",
                 _ => b"",
             }),
-            V::Http3 => {}
+            V::Http3 => put(if head.version() == Version::Http3 { b"h3" } else { b"" }),
             V::ServerProtocol => put(head.version().as_str().as_bytes()),
             V::SliceRange => self.push_slice_range(out),
             V::Split(at) => {
@@ -515,7 +515,7 @@ impl Scope<'_> {
 
     /// An expression that decides on a variable ran out of steps: no value holds, the default of a `map` included, and the
     /// request fails (V31).
-    fn exhaust(&self, name: &str) {
+    pub(crate) fn exhaust(&self, name: &str) {
         if self.route_state.captures.exhaust_variable() {
             let text = format!("a regular expression of \"${name}\" took too many steps");
             self.route_state.log_entries.borrow_mut().add(Level::Error, text);

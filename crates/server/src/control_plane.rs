@@ -58,6 +58,8 @@ pub(crate) enum ControlCommand {
 pub(crate) enum ServerRequest {
     /// Read the configuration again.
     Reload(oneshot::Sender<ReloadResult>),
+    /// Open the log files again.
+    Reopen(oneshot::Sender<ReloadResult>),
     /// Have the program that is now at this one's path take over; answered when it serves, or with the
     /// reason why it does not.
     Upgrade(oneshot::Sender<Result<(), String>>),

@@ -284,9 +284,18 @@ pub(crate) fn run(ctl: &Ctl) -> ExitCode {
 
 /// Asks a process for a reload; `None` when it cannot be asked.
 pub(crate) fn reload(pid: u32) -> Result<Option<CommandResult>, Problem> {
+    command(pid, "reload", What::Reload(control::Reload {}))
+}
+
+/// Asks a process to open its logs again; `None` when it cannot be asked.
+pub(crate) fn reopen(pid: u32) -> Result<Option<CommandResult>, Problem> {
+    command(pid, "reopen", What::Reopen(control::Reopen {}))
+}
+
+fn command(pid: u32, name: &str, what: What) -> Result<Option<CommandResult>, Problem> {
     let result = connect::control_socket(pid).and_then(|socket| {
-        let mut server = Server::connect(socket, Credential::default(), "reload", true)?;
-        server.result(What::Reload(control::Reload {}))
+        let mut server = Server::connect(socket, Credential::default(), name, true)?;
+        server.result(what)
     });
     match result {
         Ok(result) => Ok(Some(result)),

@@ -21,6 +21,7 @@ use rustix::net::{
 #[cfg(test)]
 use sekisho_config::ListenAddress;
 use sekisho_net::listen::{Holder, Inherited};
+use sekisho_net::quic_process::ProcessLink;
 use sekisho_parent::{address_text, parse_address};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
@@ -59,6 +60,8 @@ pub(crate) enum HandoverRequest {
     /// Give me the secrets of your TLS tickets. Asked apart from the sockets, since a process that does not know this
     /// question must still be replaceable.
     TicketSecrets,
+    /// Give me the links for datagrams of your QUIC connections. Asked apart for the same reason.
+    QuicLinks,
     /// Has an operator made you drain (`ctl drain`)? Then so do I. Asked apart for the same reason.
     Drained,
     /// I cannot serve, and this is why.
@@ -66,14 +69,21 @@ pub(crate) enum HandoverRequest {
 }
 
 impl HandoverRequest {
-    const ALL: [Self; 5] =
-        [Self::Sockets, Self::Ready, Self::TicketSecrets, Self::Drained, Self::Failed];
+    const ALL: [Self; 6] = [
+        Self::Sockets,
+        Self::Ready,
+        Self::TicketSecrets,
+        Self::QuicLinks,
+        Self::Drained,
+        Self::Failed,
+    ];
 
     const fn word(self) -> &'static str {
         match self {
             Self::Sockets => "sockets",
             Self::Ready => "ready",
             Self::TicketSecrets => "ticket-secrets",
+            Self::QuicLinks => "quic-links",
             Self::Drained => "drained",
             Self::Failed => "failed",
         }
@@ -87,6 +97,8 @@ pub(crate) struct Offer {
     pub(crate) sockets: Vec<Inherited>,
     /// The pid file, where it could not be put aside.
     pub(crate) pid_file: Option<(PathBuf, File)>,
+    /// Links for datagrams of QUIC connections.
+    pub(crate) quic_links: Vec<ProcessLink>,
 }
 
 /// A caller that waits for an answer.
@@ -216,6 +228,9 @@ fn write_offer(offer: &Offer) -> Option<Vec<(Vec<u8>, BorrowedFd<'_>)>> {
     if let Some((path, file)) = &offer.pid_file {
         lines.push(([b"pid ", path.as_os_str().as_bytes()].concat(), file.as_fd()));
     }
+    for ProcessLink { process, socket } in &offer.quic_links {
+        lines.push((format!("quic {process}").into_bytes(), socket.as_fd()));
+    }
     if lines.iter().any(|(line, _)| line.contains(&b'\n')) {
         return None;
     }
@@ -268,10 +283,10 @@ pub(crate) fn ask(
     }
 }
 
-/// Takes the sockets of a server.
-pub(crate) fn take_sockets(pid: u32) -> io::Result<Offer> {
+/// Takes descriptors of a server.
+pub(crate) fn take_descriptors(pid: u32, question: HandoverRequest) -> io::Result<Offer> {
     let nobody = || io::Error::other("nobody is there");
-    let stream = call(pid, HandoverRequest::Sockets, "")?.ok_or_else(nobody)?;
+    let stream = call(pid, question, "")?.ok_or_else(nobody)?;
     let (mut text, mut descriptors) = (Vec::new(), VecDeque::new());
     while !is_whole(&text) {
         if receive(&stream, &mut text, &mut descriptors)? == 0 || text.len() > OFFER_BYTES_MAX {
@@ -306,6 +321,10 @@ fn try_read_offer(text: &[u8], mut descriptors: VecDeque<OwnedFd>) -> Option<Off
                 holder: if holder == b"manager" { Holder::Manager } else { Holder::We },
             }),
             (b"pid", _) => offer.pid_file = Some((path(rest), descriptor.into())),
+            (b"quic", _) => offer.quic_links.push(ProcessLink {
+                process: std::str::from_utf8(rest).ok()?.parse().ok()?,
+                socket: descriptor,
+            }),
             _ => return None,
         }
     }
@@ -371,6 +390,7 @@ mod tests {
         Offer {
             sockets: vec![socket(tcp, Holder::We), socket(unix, Holder::Manager)],
             pid_file: Some((path(pid_path), pipe().into())),
+            quic_links: vec![ProcessLink { process: 7, socket: pipe() }],
         }
     }
 
@@ -381,13 +401,16 @@ mod tests {
         let lines = write_offer(&given).expect("written");
         let text: Vec<u8> = lines.iter().flat_map(|(line, _)| line).copied().collect();
         let text = [&text, &b"done\n"[..]].concat();
-        let taken = read_offer(&text, [pipe(), pipe(), pipe()].into()).expect("understood");
+        let taken = read_offer(&text, [pipe(), pipe(), pipe(), pipe()].into()).expect("understood");
         let shown = |offer: &Offer| {
             let sockets = offer.sockets.iter().map(|it| (it.address.clone(), it.holder));
-            (sockets.collect::<Vec<_>>(), offer.pid_file.as_ref().map(|(path, _)| path.clone()))
+            let pid_path = offer.pid_file.as_ref().map(|(path, _)| path.clone());
+            let processes = offer.quic_links.iter().map(|link| link.process);
+            (sockets.collect::<Vec<_>>(), pid_path, processes.collect::<Vec<_>>())
         };
         assert_eq!(shown(&taken), shown(&given));
-        for bad in ["listen we x\n", "listen 127.0.0.1:80\n", "what is this\n", "pid\n"] {
+        for bad in ["listen we x\n", "listen 127.0.0.1:80\n", "what is this\n", "pid\n", "quic x\n"]
+        {
             assert!(read_offer(bad.as_bytes(), [pipe()].into()).is_err(), "{bad}");
         }
         assert!(read_offer(b"listen we 127.0.0.1:80\n", VecDeque::new()).is_err());

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use rcgen::{
@@ -15,12 +16,14 @@ use sekisho_net::clock::unix_time;
 use sekisho_net::tls::certificate::Certificate;
 
 use crate::certificates::write_state;
-use crate::cli::Serve;
+use crate::cli::Bind;
 use crate::terminal::tell;
 use crate::{Problem, setup};
 
 /// The default authority for certificates.
 const AUTHORITY: &str = "https://acme-v02.api.letsencrypt.org/directory";
+/// Where Debian and its relatives look for authorities that an administrator trusts.
+const TRUSTED: &str = "/usr/local/share/ca-certificates/sekisho.crt";
 const AUTHORITY_LIFE: Duration = Duration::from_hours(24 * 3650);
 /// Clients reject longer lifetimes even from a locally trusted authority.
 const CERTIFICATE_LIFE: Duration = Duration::from_hours(24 * 397);
@@ -36,6 +39,8 @@ pub(crate) enum Https {
     Local(PathBuf, PathBuf),
     /// With one that is ordered for this name.
     Named(Order),
+    /// With this certificate and key.
+    Given(PathBuf, PathBuf),
 }
 
 /// What is ordered.
@@ -48,23 +53,20 @@ pub(crate) struct Order {
 }
 
 impl Https {
-    /// What the command line asks for. `--https DIR` means the folder. A name is never taken for one that is mistyped:
-    /// with a name there is a folder as well.
-    pub(crate) fn of(serve: &mut Serve) -> Result<Self, Problem> {
-        let Some(name) = serve.https.clone() else { return Ok(Self::Off) };
-        let is_folder = name.starts_with('.') || name.contains('/') || Path::new(&name).is_dir();
-        if !name.is_empty() && !is_folder && serve.dir.is_none() {
-            return Err(Problem::new(format_args!(
-                "--https {name}: there is no such folder. If it is a public name, name the folder as well: \
-                 sekisho serve --https {name} DIR (a dot is the current folder)"
-            )));
+    /// The HTTPS settings of the command line.
+    pub(crate) fn of(bind: &Bind) -> Result<Self, Problem> {
+        if let (Some(certificate), Some(key)) = (&bind.certificate, &bind.key) {
+            let whole = |path: &Path| {
+                std::path::absolute(path)
+                    .and_then(|path| std::fs::metadata(&path).map(|_| path))
+                    .map_err(|error| Problem::new(format_args!("{}: {error}", path.display())))
+            };
+            return Ok(Self::Given(whole(certificate)?, whole(key)?));
         }
+        let Some(name) = bind.https.clone() else { return Ok(Self::Off) };
         let data = data_folder()?;
-        if name.is_empty() || (is_folder && serve.dir.is_none()) {
-            if !name.is_empty() {
-                serve.dir = Some(PathBuf::from(name));
-            }
-            let (certificate, authority) = local(&data, serve)?;
+        if name.is_empty() {
+            let (certificate, authority) = local(&data, bind)?;
             return Ok(Self::Local(certificate, authority));
         }
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
@@ -75,18 +77,18 @@ impl Https {
                  without a name this machine's own authority is used"
             )));
         }
-        let uri = serve.acme_directory.clone().unwrap_or_else(|| AUTHORITY.to_owned());
-        let root = serve.acme_root.clone();
+        let uri = bind.acme_directory.clone().unwrap_or_else(|| AUTHORITY.to_owned());
+        let root = bind.acme_root.clone();
         Ok(Self::Named(Order { name, uri, root, state: data.join("acme") }))
     }
 
     /// Prints what the operator should know.
     pub(crate) fn tell(&self) {
         match self {
-            Self::Off => {}
+            Self::Off | Self::Given(..) => {}
             Self::Local(_, authority) => tell(format_args!(
-                "Trust its certificates once: sudo cp {} /usr/local/share/ca-certificates/sekisho.crt && sudo update-ca-certificates \
-                 (browsers: import that file as an authority).\n",
+                "Trust its certificates once: sekisho trust (or: sudo cp {} {TRUSTED} && sudo update-ca-certificates; \
+                 browsers: import that file as an authority).\n",
                 authority.display()
             )),
             Self::Named(order) => tell(format_args!(
@@ -97,7 +99,37 @@ impl Https {
     }
 }
 
-/// Where what is made on first use is kept.
+/// `sekisho trust`: installs this machine's authority where programs look for authorities.
+pub(crate) fn trust() -> Result<ExitCode, Problem> {
+    let data = data_folder()?;
+    let (authority, key_file) = (data.join("ca.pem"), data.join("ca.key"));
+    if !authority.exists() || !key_file.exists() {
+        make_authority(&authority, &key_file)
+            .map_err(|error| Problem::new(format_args!("{}: {error}", data.display())))?;
+    }
+    let commands = format!("cp {} {TRUSTED} && update-ca-certificates", authority.display());
+    if !crate::user::is_root() {
+        tell(format_args!(
+            "Only root can do this: sudo sh -c '{commands}'\n\
+             Browsers with authorities of their own: import {}.\n",
+            authority.display()
+        ));
+        return Ok(ExitCode::FAILURE);
+    }
+    let done = std::fs::create_dir_all(Path::new(TRUSTED).parent().unwrap_or(Path::new("/")))
+        .and_then(|()| std::fs::copy(&authority, TRUSTED))
+        .and_then(|_| Command::new("update-ca-certificates").stdout(Stdio::null()).status());
+    match done {
+        Ok(status) if status.success() => {
+            tell(format_args!("{} is trusted by this machine.\n", authority.display()));
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(status) => Err(Problem::new(format_args!("update-ca-certificates: {status}"))),
+        Err(error) => Err(Problem::new(format_args!("{commands}: {error}"))),
+    }
+}
+
+/// The folder for keys and certificates that are made on first use.
 fn data_folder() -> Result<PathBuf, Problem> {
     let from = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
     let data = from("XDG_DATA_HOME").or_else(|| Some(from("HOME")?.join(".local/share")));
@@ -108,7 +140,7 @@ fn data_folder() -> Result<PathBuf, Problem> {
 }
 
 /// The certificate of this machine, made anew at each start, and the authority, made once.
-fn local(data: &Path, serve: &Serve) -> Result<(PathBuf, PathBuf), Problem> {
+fn local(data: &Path, bind: &Bind) -> Result<(PathBuf, PathBuf), Problem> {
     let failed = |error: &dyn std::fmt::Display| {
         Problem::new(format_args!("--https: no certificate in {}: {error}", data.display()))
     };
@@ -126,7 +158,7 @@ fn local(data: &Path, serve: &Serve) -> Result<(PathBuf, PathBuf), Problem> {
         None => make_authority(&authority, &key_file).map_err(|error| failed(&error))?,
     };
     let certificate = data.join("localhost.pem");
-    let pem = make_certificate(&issuer, names(serve)).map_err(|error| failed(&error))?;
+    let pem = make_certificate(&issuer, names(bind)).map_err(|error| failed(&error))?;
     write_state(&certificate, pem.as_bytes()).map_err(|error| failed(&error))?;
     Ok((certificate, authority))
 }
@@ -186,9 +218,9 @@ fn set_life(params: &mut CertificateParams, life: Duration) {
 }
 
 /// What this machine is called, and its addresses.
-fn names(serve: &Serve) -> Vec<String> {
+fn names(bind: &Bind) -> Vec<String> {
     let mut all = vec!["localhost".to_owned(), setup::hostname()];
-    all.extend(serve.host.iter().cloned());
+    all.extend(bind.host.iter().cloned());
     let tables = ["/proc/net/fib_trie", "/proc/net/if_inet6"]
         .map(|path| std::fs::read_to_string(path).unwrap_or_default());
     let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];

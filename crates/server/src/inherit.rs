@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use sekisho_config::{Config, Level};
 use sekisho_net::Sockets;
+use sekisho_net::quic_process::ProcessLink;
 
 use crate::local_socket::LocalSockets;
 use crate::upgrade::Inheritance;
@@ -24,6 +25,7 @@ pub(crate) struct Inherit {
     pub(crate) is_drained: bool,
     pub(crate) inherited: Sockets,
     pub(crate) shared: Shared,
+    pub(crate) quic_links: Vec<ProcessLink>,
     pub(crate) complaints: Vec<String>,
     pub(crate) notes: Vec<(Level, String)>,
 }
@@ -42,6 +44,7 @@ impl Inherit {
                 is_drained: start.is_drained,
                 inherited: inherited.map_err(Problem::new)?,
                 shared: Shared::OfParent(start.control),
+                quic_links: start.quic_links,
                 complaints: Vec::new(),
                 notes: start.notes,
             });
@@ -52,6 +55,7 @@ impl Inherit {
         let offer = inheritance.map(|inheritance| inheritance.offer).unwrap_or_default();
         let (inherited, complaints) = opening::inherited(offer.sockets, config)?;
         let (shared, notes) = (Shared::OfPredecessor(offer.pid_file), Vec::new());
-        Ok(Self { predecessor, is_drained, inherited, shared, complaints, notes })
+        let quic_links = offer.quic_links;
+        Ok(Self { predecessor, is_drained, inherited, shared, quic_links, complaints, notes })
     }
 }

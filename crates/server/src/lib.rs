@@ -19,7 +19,6 @@
 #![forbid(unsafe_code)]
 
 mod background;
-mod body_folders;
 mod builtin;
 mod certificates;
 mod cli;
@@ -52,6 +51,7 @@ mod start;
 mod startup_log;
 mod stores;
 mod sweep;
+mod temp_folders;
 mod terminal;
 mod upgrade;
 mod user;
@@ -75,6 +75,7 @@ pub use sekisho_endpoint::{
 /// Runs the program with these services: they are made once for each worker, on its thread.
 pub fn run(services: impl Fn() -> Services + Send + Sync + 'static) -> ExitCode {
     sekisho_sys::set_up_heap();
+    sekisho_sys::unignore_signals();
     sekisho_net::keep_panics_for_the_log();
     // There is one program in a process.
     let _ = SERVICES.set(ServiceFactory(Arc::new(services)));

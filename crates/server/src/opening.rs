@@ -20,7 +20,7 @@ use crate::inherit::Shared;
 use crate::local_socket::{LocalSockets, Purpose};
 use crate::pid_file::is_running_server;
 use crate::run::{machine, rules, worker_count};
-use crate::{Problem, body_folders, certificates, local_socket, privilege, service_manager, user};
+use crate::{Problem, certificates, local_socket, privilege, service_manager, temp_folders, user};
 
 /// How often, and at which interval, a bind to an address in use is retried.
 const BIND_TRIES: u32 = 10;
@@ -129,7 +129,7 @@ pub(crate) fn open_rest(
     }
     certificates::prepare(config, user::identity(config)?.as_ref())?;
     make_cache_folders(config)?;
-    let mut notes = body_folders::prepare(config, user::identity(config)?.as_ref());
+    let mut notes = temp_folders::prepare(config, user::identity(config)?.as_ref());
     notes.append(&mut privilege::give_up(config)?);
     privilege::without_rest(|| logs.start())
         .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;

@@ -13,6 +13,7 @@ use sekisho_config::{Level, ListenAddress};
 use sekisho_lifecycle::Manner;
 use sekisho_lifecycle::drain::{Fact, Order as DrainOrder};
 use sekisho_net::listen::{Holder, Inherited};
+use sekisho_net::quic_process::{self, ProcessLink};
 use sekisho_parent::{Delivery, GivenSocket, Link, Order, Say};
 use tokio::io::Interest;
 
@@ -55,6 +56,7 @@ pub(crate) struct Start {
     pub(crate) sockets: Vec<Inherited>,
     pub(crate) failed: Vec<(ListenAddress, io::Error)>,
     pub(crate) control: LocalSockets,
+    pub(crate) quic_links: Vec<ProcessLink>,
     pub(crate) notes: Vec<(Level, String)>,
     pub(crate) is_drained: bool,
 }
@@ -84,6 +86,7 @@ pub(crate) fn start() -> Result<Option<Start>, Problem> {
         sockets: delivery.sockets.into_iter().map(inherited).collect(),
         failed: delivery.failed,
         control: LocalSockets { listeners, file: None, complaint: None },
+        quic_links: delivery.quic_links.into_iter().map(quic_link).collect(),
         notes: delivery.notes,
         is_drained,
     }))
@@ -103,6 +106,10 @@ pub(crate) fn inherited(given: GivenSocket) -> Inherited {
     Inherited { address: given.address, socket: given.socket, holder }
 }
 
+fn quic_link((process, socket): (u8, OwnedFd)) -> ProcessLink {
+    ProcessLink { process, socket }
+}
+
 /// Orders of the parent, and who waits for what it does.
 #[derive(Debug)]
 pub(crate) struct Orders {
@@ -111,6 +118,8 @@ pub(crate) struct Orders {
     delivery: Delivery,
     /// Operators that asked for a reload, by the number of their request.
     pub(crate) reloads: Vec<(u64, tokio::sync::oneshot::Sender<ReloadResult>)>,
+    /// Operators that wait for the logs to be opened again.
+    pub(crate) reopenings: Vec<tokio::sync::oneshot::Sender<ReloadResult>>,
     asked: u64,
     /// Operators that asked for an upgrade.
     pub(crate) upgrades: Vec<Asked>,
@@ -128,8 +137,8 @@ impl Orders {
         let socket = link().map(register).transpose();
         let socket =
             socket.map_err(|error| Problem::new(format_args!("the parent process: {error}")))?;
-        let (reloads, upgrades) = (Vec::new(), Vec::new());
-        Ok(Self { socket, delivery: Delivery::default(), reloads, asked: 0, upgrades })
+        let (reloads, reopenings, upgrades) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { socket, delivery: Delivery::default(), reloads, reopenings, asked: 0, upgrades })
     }
 
     /// The next order; never where there is no parent.
@@ -230,7 +239,8 @@ impl Server {
         }
     }
 
-    /// Leaves what the next process needs: whether an operator drains this server, and the secrets of TLS tickets.
+    /// Leaves what the next process needs: whether an operator drains this server, the secrets of TLS tickets, and links
+    /// for datagrams of QUIC connections.
     fn leave_state(&self) {
         let is_drained = self.workers.shared().is_drained.load(Ordering::Relaxed);
         let secrets = sekisho_net::tls::hand_over_ticket_secrets();
@@ -240,8 +250,13 @@ impl Server {
             file.write_all(secrets.as_bytes())?;
             Ok(file)
         };
+        let links = quic_process::hand_over(&self.workers.shared()).unwrap_or_else(|error| {
+            self.log(Level::Error, &format!("no links for QUIC connections: {error}"));
+            Vec::new()
+        });
+        let links: Vec<_> = links.into_iter().map(|link| (link.process, link.socket)).collect();
         match (write(), link()) {
-            (Ok(file), Some(link)) => link.leave_state(&file),
+            (Ok(file), Some(link)) => link.leave_state(&file, &links),
             (Err(error), _) => {
                 self.log(Level::Warn, &format!("the state cannot be handed over: {error}"));
             }

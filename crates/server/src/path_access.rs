@@ -30,6 +30,8 @@ enum Need {
     Serve,
     /// To be changed: files come and go there.
     Change,
+    /// To be written to: temporary files.
+    Temporary,
     /// To be written to, again and again: a log.
     Log,
     /// To be run.
@@ -51,7 +53,7 @@ impl Need {
         match self {
             Self::Serve | Self::Change => format!("requests for \"{path}\" will fail"),
             Self::Log => "the log cannot be opened again".to_owned(),
-            Self::Run => "requests that need it will fail".to_owned(),
+            Self::Run | Self::Temporary => "requests that need it will fail".to_owned(),
             Self::Reload | Self::Certificate | Self::Token => "a reload will fail".to_owned(),
             Self::Password => "no password can be checked".to_owned(),
         }
@@ -63,6 +65,13 @@ impl Need {
             Self::Serve | Self::Change => {
                 &["root", "alias", "upload_store", "auth_basic_user_file", "cgi_pass"]
             }
+            Self::Temporary => &[
+                "client_body_temp_path",
+                "proxy_temp_path",
+                "fastcgi_temp_path",
+                "scgi_temp_path",
+                "uwsgi_temp_path",
+            ],
             Self::Log => &["error_log", "access_log", "cgi_stderr"],
             Self::Run => &["cgi_pass", "cgi_interpreter", "cgi_extension"],
             Self::Reload => &[],
@@ -99,13 +108,17 @@ pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
     let mut wanted = wanted(config, outcome);
     let mut reports = missing_programs(&wanted, outcome);
     reports.extend(missing_folders(&wanted, outcome));
+    reports.extend(impossible_folders(&wanted, outcome));
     // A user that cannot be found is an error elsewhere.
     let Ok(identity) = user::identity(config) else { return reports };
     let is_other = identity.as_ref().is_some_and(|identity| identity.uid != 0);
     let has_parent = is_other && config.main.processes.parent != Some(false);
     if has_parent || parent_link::link().is_some() {
         // The parent opens the rest.
-        wanted.retain(|(need, _)| matches!(need, Need::Serve | Need::Change | Need::Run));
+        use Need as N;
+        let is_opened_by_worker =
+            |need: N| matches!(need, N::Serve | N::Change | N::Temporary | N::Run);
+        wanted.retain(|(need, _)| is_opened_by_worker(*need));
     }
     let (who, found) = match identity {
         Some(identity) if identity.uid == 0 => return reports,
@@ -182,6 +195,10 @@ fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
         let path = path.parent().filter(|_| !is_there).unwrap_or(path);
         all.insert((Need::Log, path.to_owned()));
     }
+    // Those that are missing are made at the start.
+    let folders = config.http.locations.iter().flat_map(|it| it.settings.temp_folders());
+    let folders = folders.filter(|folder| !folder.is_default);
+    all.extend(folders.map(|folder| (Need::Temporary, folder.path.to_path_buf())));
     for cgi in config.http.locations.iter().filter_map(|it| it.settings.cgi.as_deref()) {
         all.extend(programs(cgi));
     }
@@ -243,6 +260,22 @@ fn missing_folders(wanted: &Wanted, outcome: &Outcome) -> Vec<Report> {
     missing.take(TOLD_MAX).map(report).collect()
 }
 
+/// Folders for temporary files that cannot be made, as something else is in their way.
+fn impossible_folders(wanted: &Wanted, outcome: &Outcome) -> Vec<Report> {
+    let folders = wanted.iter().filter(|(need, _)| *need == Need::Temporary);
+    let impossible = folders.filter_map(|(need, path)| {
+        let there = path.ancestors().find(|above| fs::symlink_metadata(above).is_ok())?;
+        let is_folder = fs::metadata(there).is_ok_and(|meta| meta.is_dir());
+        (!is_folder).then_some((*need, path, there))
+    });
+    let report = |(need, path, there): (Need, &PathBuf, &Path)| {
+        let (shown, there, then) = (path.display(), there.display(), need.outcome(path));
+        let message = format!("\"{shown}\" cannot be made, \"{there}\" is no folder: {then}");
+        need.warning(outcome, path, message)
+    };
+    impossible.take(TOLD_MAX).map(report).collect()
+}
+
 /// The obstacles for another user. A thread that changes to that user looks for them: only the kernel knows
 /// all of the rules. The thread changes its user, not the process.
 fn obstacles_of(identity: &Identity, wanted: &Wanted) -> Obstacles {
@@ -293,6 +326,7 @@ fn obstacle(path: &Path, need: Need) -> Option<String> {
             return Some(format!("cannot {word} \"{}\"", step.display()));
         }
     }
-    let is_shut = need == Need::Change && is_denied(path, Access::WRITE_OK);
+    let is_changed = matches!(need, Need::Change | Need::Temporary);
+    let is_shut = is_changed && is_denied(path, Access::WRITE_OK);
     is_shut.then(|| format!("cannot write into \"{}\"", path.display()))
 }

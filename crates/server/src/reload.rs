@@ -14,7 +14,7 @@ use crate::pid_file::is_running_server;
 use crate::run::{Server, heap_bytes, machine, rules, worker_count};
 use crate::sandbox::Fit;
 use crate::service_manager::{self, State};
-use crate::{Problem, body_folders, control_plane, parent_link, privilege, sandbox, setup, user};
+use crate::{Problem, control_plane, parent_link, privilege, sandbox, setup, temp_folders, user};
 
 /// A socket that an earlier reload has closed may be open a moment longer, for the connections in its accept
 /// queue: a second and a half if they are silent, and then the workers must have their turn.
@@ -96,7 +96,7 @@ impl Server {
         heap_before: u64,
     ) -> Result<Vec<String>, Problem> {
         let mut notes = privilege::at_reload(&config)?;
-        notes.append(&mut body_folders::prepare(&config, user::identity(&config)?.as_ref()));
+        notes.append(&mut temp_folders::prepare(&config, user::identity(&config)?.as_ref()));
         let count = worker_count(&config);
         let mut site =
             Site::new(Arc::clone(&config), &self.logs, &self.zones, &self.groups, machine())

@@ -12,12 +12,13 @@ use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_net::listen::Inherited;
 use sekisho_net::native::NativeRules;
-use sekisho_net::{Clock, Groups, Site, Sockets, WorkerCommand, Zones};
+use sekisho_net::{Clock, Groups, Site, Sockets, WorkerCommand, Zones, quic_process};
 use sekisho_parent::pid_file::PidFile;
 use sekisho_parent::{Delivery, Order as ParentOrder, Say};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::certificates::Certificates;
 use crate::cluster::{Cluster, Membership};
@@ -26,6 +27,7 @@ use crate::handover::{self, Call, DRAINED, Handover, HandoverRequest};
 use crate::inherit::Inherit;
 use crate::opening::{self, Opened};
 use crate::parent_link::{self, Orders};
+use crate::reload::ReloadResult;
 use crate::sandbox::{Choice, Domain, Fit};
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
@@ -118,6 +120,8 @@ pub(crate) struct Server {
     pub(crate) drain: Drain,
     /// How many sessions had been cut short when `drain` was last informed.
     cut_short: u64,
+    /// How many responses had been incomplete when the stop began.
+    incomplete_before: u64,
     /// The addresses that the last reload has closed, and when.
     pub(crate) closed: Option<(Moment, Vec<ListenAddress>)>,
     /// A new process that does not serve yet.
@@ -156,8 +160,9 @@ impl Server {
         let runtime = Rc::new(runtime()?);
         let _within = runtime.enter();
         let signals = Signals::take()?;
-        let Inherit { predecessor, is_drained, inherited, shared, complaints, mut notes } =
-            Inherit::take(of_parent, &config)?;
+        let inherit = Inherit::take(of_parent, &config)?;
+        let Inherit { predecessor, is_drained, inherited, shared, quic_links, .. } = inherit;
+        let (complaints, mut notes) = (inherit.complaints, inherit.notes);
         let open = |listens: &[Listen], workers| {
             runtime
                 .block_on(opening::open_sockets(&inherited, listens, workers))
@@ -180,6 +185,7 @@ impl Server {
         site.memory_bytes = heap_bytes().saturating_sub(heap_before);
         let started = Clock::machine_now();
         let workers = Workers::new(started, user::own_name(&config), is_drained);
+        quic_process::take_over(&workers.shared(), quic_links).map_err(Problem::new)?;
         let (control_socket, control_socket_error) = local_socket::control_socket(control_socket);
         let (control_plane, cluster) =
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
@@ -210,6 +216,7 @@ impl Server {
             pid_file,
             drain: Drain::new(config.main.worker_shutdown_timeout),
             cut_short: 0,
+            incomplete_before: 0,
             closed: None,
             upgrade: None,
             predecessor: predecessor.map(|predecessor| (predecessor, inherited)),
@@ -272,8 +279,11 @@ impl Server {
         // Not before: of two processes the one that serves answers for this node.
         self.join_cluster();
         let outcome = runtime.block_on(self.serve_events());
+        let incomplete = self.workers.incomplete() - self.incomplete_before;
         let message = match outcome {
-            Outcome::Drained => "stopped: every session ended normally",
+            Outcome::Drained if incomplete == 0 => "stopped: every session ended normally",
+            // Its client has gone, or a deadline has ended it.
+            Outcome::Drained => &*format!("stopped: {incomplete} responses are incomplete"),
             Outcome::Forced => "stopped: sessions were cut short",
             Outcome::Abandoned => "stopped: some sessions did not end in time",
         };
@@ -321,10 +331,7 @@ impl Server {
                     DrainOrder::Nothing
                 }
                 ServerEvent::Reopen => {
-                    match parent_link::link() {
-                        Some(link) => link.say(&Say::Reopen),
-                        None => self.reopen_logs(),
-                    }
+                    self.begin_reopen(None);
                     DrainOrder::Nothing
                 }
                 ServerEvent::Upgrade => {
@@ -463,6 +470,9 @@ impl Server {
                     Manner::Forceful => "stopping: every session ends now",
                 };
                 self.log(Level::Notice, message);
+                if manner == Manner::Graceful {
+                    self.incomplete_before = self.workers.incomplete();
+                }
                 if !self.is_replaced {
                     if parent_link::link().is_none() {
                         service_manager::tell(State::Stopping, message);
@@ -473,6 +483,7 @@ impl Server {
                     // The new process accepts the waiting connections.
                     Manner::Graceful if self.is_replaced => {
                         self.workers.tell_all(|| WorkerCommand::Retire);
+                        quic_process::release(&self.workers.shared());
                     }
                     Manner::Graceful => {
                         self.sockets.refuse_newcomers_but(&Sockets::default());
@@ -524,6 +535,7 @@ impl Server {
             HandoverRequest::TicketSecrets => {
                 call.answer(true, &sekisho_net::tls::hand_over_ticket_secrets());
             }
+            HandoverRequest::QuicLinks => self.give_quic_links(call),
             HandoverRequest::Drained => {
                 let is_drained = self.workers.shared().is_drained.load(Ordering::Relaxed);
                 call.answer(true, if is_drained { DRAINED } else { "" });
@@ -550,6 +562,10 @@ impl Server {
                 let result = self.reload().await;
                 // The result is in the log, too, so a caller that has gone loses nothing.
                 let _ = answer.send(result);
+                DrainOrder::Nothing
+            }
+            control_plane::ServerRequest::Reopen(answer) => {
+                self.begin_reopen(Some(answer));
                 DrainOrder::Nothing
             }
             control_plane::ServerRequest::Upgrade(answer) => {
@@ -628,18 +644,34 @@ impl Server {
         format!("serving on {addresses} addresses with {workers} workers")
     }
 
-    pub(crate) fn reopen_logs(&self) {
+    /// Opens the logs again, or has the parent do it first; an operator may wait for the result.
+    fn begin_reopen(&mut self, answer: Option<oneshot::Sender<ReloadResult>>) {
+        self.orders.reopenings.extend(answer);
+        match parent_link::link() {
+            Some(link) => link.say(&Say::Reopen),
+            None => self.reopen_logs(),
+        }
+    }
+
+    pub(crate) fn reopen_logs(&mut self) {
         let failed = self.logs.reopen();
+        let mut said = String::new();
         for (path, error) in &failed {
             let (path, who) = (path.display(), self.who());
             let text = format!(
                 "cannot reopen {path}: {error}{who}: logging continues to the file that was open"
             );
             self.log(Level::Error, &text);
+            said.push_str(&text);
+            said.push('\n');
         }
-        let outcome =
-            if failed.is_empty() { "logs reopened" } else { "some logs could not be reopened" };
+        let is_good = failed.is_empty();
+        let outcome = if is_good { "logs reopened" } else { "some logs could not be reopened" };
         self.log(Level::Notice, outcome);
+        for answer in self.orders.reopenings.drain(..) {
+            // The result is in the log, too.
+            let _ = answer.send(ReloadResult { is_good, text: said.clone() });
+        }
     }
 
     /// The user that the server has changed to, for a log line about a denial.

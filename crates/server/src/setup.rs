@@ -11,6 +11,7 @@ use crate::cli::{Flags, is_nginx};
 use crate::cluster::{Membership, MembershipProblem};
 use crate::control_plane::{Identities, IdentityProblem};
 use crate::disk::Disk;
+use crate::temp_folders::{self, Base};
 use crate::{
     Problem, certificates, client_tls, path_access, sandbox, service_factory, upgrade,
     writable_programs,
@@ -18,6 +19,8 @@ use crate::{
 
 /// Where the configuration is by default.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
+/// Where the system keeps what the server stores (`StateDirectory` of systemd).
+const SYSTEM_STATE: &str = "/var/lib/sekisho";
 /// Default paths when the program is called as `nginx`, by the names of nginx's own options.
 pub(crate) const NGINX_PATHS: [(&str, &str); 2] =
     [("conf-path", "/etc/nginx/nginx.conf"), ("pid-path", "/run/nginx.pid")];
@@ -48,6 +51,7 @@ impl Plan {
             (None, None) => PathBuf::from(SYSTEM_CONFIG),
         };
         let prefix = given_prefix
+            .clone()
             .or_else(|| main_file.parent().map(Path::to_owned))
             .unwrap_or_else(|| here.clone());
         let mut options = Options::new(&prefix).with_default("error_log", &["stderr"]);
@@ -69,6 +73,13 @@ impl Plan {
         }
         let pid = if is_nginx() { NGINX_PATHS[1].1 } else { pid };
         let options = options.with_default("access_log", &[access_log]).with_default("pid", &[pid]);
+        let base = match &given_prefix {
+            Some(prefix) => Base::Folder(prefix),
+            None if is_nginx() => Base::Nginx,
+            None if main_file == Path::new(SYSTEM_CONFIG) => Base::Folder(SYSTEM_STATE.as_ref()),
+            None => Base::Existing(&prefix),
+        };
+        let options = temp_folders::with_defaults(options, base)?;
         Ok(Self { main_file, options, early_log, builtin: None })
     }
 
@@ -301,7 +312,7 @@ pub(crate) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase()
 }
 
-fn text_of(path: &Path) -> Result<&str, Problem> {
+pub(crate) fn text_of(path: &Path) -> Result<&str, Problem> {
     path.to_str().ok_or_else(|| Problem::new(format_args!("{}: not UTF-8", path.display())))
 }
 

@@ -15,7 +15,9 @@ use crate::cli::{Cli, Command, Flags, SignalName, is_nginx, program_name};
 use crate::run::{self, Server};
 use crate::setup::{self, Plan};
 use crate::terminal::{self, complain, tell};
-use crate::{Problem, builtin, ctl, daemon, manual, migrate, parenting, pid_file, serve, upgrade};
+use crate::{
+    Problem, builtin, ctl, daemon, https, manual, migrate, parenting, pid_file, serve, upgrade,
+};
 
 const DEFAULT_PORT: u16 = 8080;
 /// The version of nginx that `docs/nginx.md` compares with.
@@ -41,7 +43,10 @@ const NGINX_MODULES: [&str; 13] = [
 pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     let flags = cli.flags;
     match cli.command {
-        Some(Command::Serve(serve)) => return serve::run(serve),
+        Some(Command::Serve(serve)) => return serve::serve(serve),
+        Some(Command::Proxy(proxy)) => return serve::proxy(proxy),
+        Some(Command::Passwd(passwd)) => return serve::passwd(&passwd),
+        Some(Command::Trust) => return https::trust(),
         Some(Command::Ctl(ctl)) => return Ok(ctl::run(&ctl)),
         Some(Command::Migrate(migrate)) => return migrate::run(&migrate),
         Some(Command::Manual { folder }) => {
@@ -129,11 +134,16 @@ fn nginx_version(with_build: bool) -> String {
     text
 }
 
-/// `-s`: sends a signal; a reload goes through the control socket, so that its result can be printed (O3).
+/// `-s`: sends a signal; `reload` and `reopen` go through the control socket, so that their result can be printed (O3).
 fn send(pid: Pid, name: SignalName) -> Result<ExitCode, Problem> {
-    if matches!(name, SignalName::Reload) {
-        let number = pid.as_raw_nonzero().get().unsigned_abs();
-        if let Some(result) = ctl::reload(number)? {
+    let number = pid.as_raw_nonzero().get().unsigned_abs();
+    let asked = match name {
+        SignalName::Reload => Some(ctl::reload(number)?),
+        SignalName::Reopen => Some(ctl::reopen(number)?),
+        _ => None,
+    };
+    if let Some(result) = asked {
+        if let Some(result) = result {
             complain(result.text);
             return Ok(if result.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }

@@ -92,6 +92,8 @@ pub(crate) fn node_name() -> String {
 
 /// So many reasons are logged while a store is away: the first may be a timeout, and the next one says why.
 const REASONS_MAX: usize = 4;
+/// No reason in the log is longer.
+const REASON_CHARS_MAX: usize = 300;
 
 /// Whether a store answers; every change is logged, and while it is away each new reason.
 pub(crate) struct Health {
@@ -115,7 +117,9 @@ impl Health {
         let was_away = std::mem::replace(&mut self.is_away, result.is_err());
         let Self { url, purpose, reasons, .. } = self;
         let (level, what) = if let Err(error) = result {
-            if reasons.len() >= REASONS_MAX || reasons.contains(error) {
+            // A store may say a lot.
+            let error: String = error.chars().take(REASON_CHARS_MAX).collect();
+            if reasons.len() >= REASONS_MAX || reasons.contains(&error) {
                 return true;
             }
             reasons.push(error.clone());

@@ -14,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags};
 use sekisho_config::Level;
 use sekisho_lifecycle::drain::{Fact, Order};
 use sekisho_lifecycle::{Manner, Moment};
+use sekisho_net::quic_process;
 use sekisho_parent::Say;
 use sekisho_parent::pid_file::PidFile;
 use tokio::net::unix::pipe::Receiver;
@@ -218,10 +219,22 @@ impl Server {
         match both {
             Ok(sockets) => {
                 let pid_file = self.pid_file.as_ref().and_then(PidFile::share);
-                call.give(Offer { sockets, pid_file });
+                call.give(Offer { sockets, pid_file, ..Offer::default() });
             }
             Err(error) => {
                 self.abandon_upgrade(&format!("the sockets cannot be handed over: {error}"));
+            }
+        }
+    }
+
+    /// Hands the links for datagrams of QUIC connections to the new process.
+    pub(crate) fn give_quic_links(&self, call: Call) {
+        match quic_process::hand_over(&self.workers.shared()) {
+            Ok(quic_links) => call.give(Offer { quic_links, ..Offer::default() }),
+            // The connections of this process are lost then, and nothing else.
+            Err(error) => {
+                self.log(Level::Error, &format!("no links for QUIC connections: {error}"));
+                call.answer(false, "");
             }
         }
     }
@@ -307,12 +320,17 @@ impl Inheritance {
     /// has.
     pub(crate) fn take() -> Result<Option<Self>, Problem> {
         let Some(from) = predecessor() else { return Ok(None) };
-        let offer = handover::take_sockets(from).map_err(|error| {
+        let sockets = handover::take_descriptors(from, HandoverRequest::Sockets);
+        let mut offer = sockets.map_err(|error| {
             Problem::new(format_args!("cannot take over from process {from}: {error}"))
         })?;
         // Without them clients shake hands anew: no reason not to take over.
         if let Ok(Some((true, text))) = handover::ask(from, HandoverRequest::TicketSecrets, "") {
             sekisho_net::tls::take_over_ticket_secrets(&text);
+        }
+        // One that does not know the question loses its QUIC connections.
+        if let Ok(links) = handover::take_descriptors(from, HandoverRequest::QuicLinks) {
+            offer.quic_links = links.quic_links;
         }
         // One that does not know the question is not drained.
         let answer = handover::ask(from, HandoverRequest::Drained, "");

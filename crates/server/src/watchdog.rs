@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sekisho_config::Level;
+use sekisho_handler::disk;
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::drain::{Fact, Order as DrainOrder};
 use sekisho_net::{Heartbeat, WatchedThread};
@@ -36,6 +37,8 @@ pub(crate) struct Watch {
     vacant: Vec<Moment>,
     /// The threads beside the workers.
     beside: Vec<(Arc<WatchedThread>, Watched)>,
+    /// The devices that are known to be stuck.
+    stuck_disks: Vec<(u32, u32)>,
 }
 
 /// A thread as the watchdog knows it.
@@ -70,7 +73,12 @@ enum Finding {
 
 impl Default for Watch {
     fn default() -> Self {
-        Self { next: Some(Moment::ZERO), vacant: Vec::new(), beside: Vec::new() }
+        Self {
+            next: Some(Moment::ZERO),
+            vacant: Vec::new(),
+            beside: Vec::new(),
+            stuck_disks: Vec::new(),
+        }
     }
 }
 
@@ -115,7 +123,7 @@ impl Watch {
         alarm.arm();
         let handles = workers.handles.iter().chain(&workers.retired).map(|handle| &handle.watched);
         let mut all = handles.chain(self.beside.iter().map(|(_, watched)| watched));
-        if all.all(Watched::is_asleep) {
+        if all.all(Watched::is_asleep) && self.stuck_disks.is_empty() {
             // The alarm tells when there is something to look at again.
             self.next = None;
         } else {
@@ -207,8 +215,35 @@ impl Server {
                 Finding::GoesOn(since) => self.tell_that_it_went_on(&name, since),
             }
         }
+        self.watch_disks();
         self.replace_stuck(now);
         self.fill_due();
+    }
+
+    /// A device that does not respond is reported once, and once more when it does again.
+    fn watch_disks(&mut self) {
+        for disk in disk::views() {
+            let known = self.watch.stuck_disks.iter().position(|number| *number == disk.number);
+            let (path, (major, minor)) = (disk.path.display(), disk.number);
+            match (disk.stuck, known) {
+                (Some(age), None) => {
+                    self.watch.stuck_disks.push(disk.number);
+                    let (secs, running) = (age.as_secs(), disk.running);
+                    let text = format!(
+                        "the disk of \"{path}\" (device {major}:{minor}) does not respond: a file operation has \
+                         taken {secs} s, {running} are under way"
+                    );
+                    self.log(Level::Crit, &text);
+                }
+                (None, Some(at)) => {
+                    self.watch.stuck_disks.remove(at);
+                    let text =
+                        format!("the disk of \"{path}\" (device {major}:{minor}) responds again");
+                    self.log(Level::Warn, &text);
+                }
+                (Some(_), Some(_)) | (None, None) => {}
+            }
+        }
     }
 
     /// A thread that was stuck goes on.

@@ -265,6 +265,11 @@ impl Workers {
         self.shared.counters.forced.load(Ordering::Relaxed)
     }
 
+    /// How many requests have ended before their response was complete.
+    pub(crate) fn incomplete(&self) -> u64 {
+        self.shared.counters.incomplete.load(Ordering::Relaxed)
+    }
+
     /// Has every worker close what it has left, and waits a moment for that: where the process closed them, an answer
     /// that only the end of the connection ends would look complete (C5).
     pub(crate) fn abandon(&self) {

@@ -4,13 +4,14 @@
 mod background_load;
 mod common;
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use background_load::{ByPidFile, Load, install};
 use common::{BINARY, LONG, http};
-use sekisho_testkit::{Background, Finished, Server, Signal, Tree, eventually, have, run};
+use sekisho_testkit::{
+    Background, Finished, Server, Signal, Tree, eventually, free_port, have, run,
+};
 
 /// A NATS server, which can be ended and started again.
 struct Nats {
@@ -26,9 +27,7 @@ impl Nats {
             return None;
         }
         let tree = Tree::new();
-        // Taken by the kernel, and free again: what else is started takes other ones.
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-        let port = port.expect("a port").port();
+        let port = free_port();
         tree.file("nats.conf", format!("listen: 127.0.0.1:{port}\n{config}\n"));
         let mut nats = Self { tree, port, process: None };
         nats.run();

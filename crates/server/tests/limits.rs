@@ -145,6 +145,31 @@ fn no_more_connections_are_taken_than_worker_connections_says() {
     assert_eq!(clients[2].read_response().status, 200, "its turn has come");
 }
 
+/// H10: a slot that becomes free is given to the next connection at once, not at the next look (100 ms).
+#[test]
+fn a_free_slot_wakes_the_listener() {
+    const ROUNDS: usize = 10;
+    let config = site("location / { return 200 ok; }")
+        .replace("events {}", "events { worker_connections 1; }");
+    let server = Server::start(BINARY, &config);
+    let mut client = server.connect();
+    assert_eq!(client.get("/").status, 200);
+    let waits: Vec<_> = (0..ROUNDS)
+        .map(|_| {
+            let mut next = server.connect();
+            next.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            // The listener has seen that there is no slot.
+            next.expect_open_for(Duration::from_millis(10));
+            let watch = Stopwatch::start();
+            drop(std::mem::replace(&mut client, next));
+            assert_eq!(client.read_response().status, 200);
+            watch.elapsed()
+        })
+        .collect();
+    let shortest = waits.iter().min().expect("a round");
+    assert!(*shortest < Duration::from_millis(50), "{waits:?}");
+}
+
 #[test]
 fn one_connection_too_many_is_told_so() {
     // H10, O5, V15

@@ -6,13 +6,18 @@ mod background_load;
 mod common;
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use background_load::{Load, install, is_over, is_root, rounds};
-use common::{BINARY, LONG, http};
+use common::{BINARY, LONG, http, pattern};
 use sekisho_testkit::{Client, End, Finished, Server, Signal, Tree, eventually, run};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -246,13 +251,7 @@ fn workers_come_and_go_under_load() {
             }
         }
         load.stop();
-        let serving = || {
-            let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
-            let names =
-                tasks.map(|task| fs::read_to_string(task.expect("read").path().join("comm")));
-            names.filter(|name| name.as_ref().is_ok_and(|name| name.starts_with("worker-"))).count()
-        };
-        eventually("the retired are gone", LONG, || serving() == 1);
+        eventually("the retired are gone", LONG, || workers(&server) == 1);
     }
 }
 
@@ -365,4 +364,205 @@ fn usr1_under_load_loses_no_line() {
     };
     eventually("a line for each", LONG, || lines() >= answered);
     assert!(lines() <= answered + 4, "{} lines for {answered} answers", lines());
+}
+
+/// How many workers run.
+fn workers(server: &Server) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
+    let names = tasks.map(|task| fs::read_to_string(task.expect("read").path().join("comm")));
+    names.filter(|name| name.as_ref().is_ok_and(|name| name.starts_with("worker-"))).count()
+}
+
+/// A server that switches to another protocol and sends back what it gets.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut piece = [0; 4096];
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let Ok(count @ 1..) = stream.read(&mut piece) else { return };
+                    head.extend_from_slice(&piece[..count]);
+                }
+                let switch =
+                    "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+                let _ = stream.write_all(switch.as_bytes());
+                while let Ok(count @ 1..) = stream.read(&mut piece) {
+                    let _ = stream.write_all(&piece[..count]);
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Downloads a file by HTTP/2: the first bytes, and the others when it may go on. What has come.
+async fn download_by_http2(address: SocketAddr, may_go_on: Arc<AtomicBool>) -> Vec<u8> {
+    let stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
+    let (send, connection) = h2::client::handshake(stream).await.expect("a connection");
+    tokio::task::spawn_local(connection);
+    let mut send = send.ready().await.expect("a connection");
+    let request =
+        ::http::Request::get(format!("http://{address}/large.bin")).body(()).expect("made");
+    let (response, _) = send.send_request(request, true).expect("sent");
+    let mut body = response.await.expect("a response").into_body();
+    let mut received = Vec::new();
+    while let Some(piece) = body.data().await {
+        let piece = piece.expect("it is not broken off");
+        received.extend_from_slice(&piece);
+        while !may_go_on.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        body.flow_control().release_capacity(piece.len()).expect("a window");
+    }
+    received
+}
+
+/// So many downloads by HTTP/2, each on a connection of its own, in one thread.
+fn downloads_by_http2(
+    address: SocketAddr,
+    count: usize,
+    may_go_on: &Arc<AtomicBool>,
+) -> thread::JoinHandle<Vec<Vec<u8>>> {
+    let may_go_on = Arc::clone(may_go_on);
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime.expect("a runtime"), async {
+            let begin =
+                |_| tokio::task::spawn_local(download_by_http2(address, Arc::clone(&may_go_on)));
+            let tasks: Vec<_> = (0..count).map(begin).collect();
+            let mut all = Vec::new();
+            for task in tasks {
+                all.push(task.await.expect("no panic"));
+            }
+            all
+        })
+    })
+}
+
+/// The size of a download, and what an upload sends after each reload.
+const DOWNLOAD_BYTES: usize = 8 << 20;
+const UPLOAD_STEP: usize = 2048;
+/// How many folders there are; a configuration names two of them.
+const PLACES: usize = 7;
+
+/// A configuration for all kinds of sessions; the places of its sandbox depend on the number.
+fn with_places(at: usize, echo: SocketAddr) -> String {
+    let (place, other) = (at % PLACES, (at * 3 + 1) % PLACES);
+    let server = format!(
+        "client_max_body_size 0; client_body_timeout 10m; send_timeout 10m; proxy_read_timeout 10m;
+         server {{ listen 127.0.0.1:{{port}}; http2 on; root {{root}}; dav_methods PUT;
+           location /now/ {{ alias {{dir}}/place{place}/; }}
+           location /socket {{ proxy_pass http://{echo}; proxy_http_version 1.1;
+             proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }} }}"
+    );
+    let config = with(1, &server).replace("error.log debug", "error.log info");
+    format!("sandbox_read {{dir}}/place{other};\n{config}")
+}
+
+/// Sessions that are open all the while.
+struct Sessions {
+    sockets: Vec<Client>,
+    downloads: Vec<Client>,
+    uploads: Vec<Client>,
+}
+
+impl Sessions {
+    /// 100 tunnels, 50 downloads and 20 uploads of so many bytes.
+    fn open(server: &Server, upload_bytes: usize) -> Self {
+        let open = |request: String| {
+            let mut client = server.connect().with_patience(LONG);
+            client.shrink_receive_buffer(256 << 10);
+            client.send(request);
+            client
+        };
+        let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n";
+        let socket = |_| {
+            let mut client = open(format!("GET /socket HTTP/1.1\r\nHost: a\r\n{upgrade}\r\n"));
+            assert_eq!(client.read_head_response().status, 101);
+            client
+        };
+        let download = |_| {
+            let close = "Connection: close\r\n";
+            let mut client = open(format!("GET /large.bin HTTP/1.1\r\nHost: a\r\n{close}\r\n"));
+            client.read_bytes(12);
+            client
+        };
+        let upload = |number| {
+            let length = format!("Content-Length: {upload_bytes}\r\n");
+            open(format!("PUT /up{number} HTTP/1.1\r\nHost: a\r\n{length}\r\n"))
+        };
+        Self {
+            sockets: (0..100).map(socket).collect(),
+            downloads: (0..50).map(download).collect(),
+            uploads: (0..20).map(upload).collect(),
+        }
+    }
+
+    /// Sends on: a piece of each upload, and a message by every tenth WebSocket, from this one on.
+    fn go_on(&mut self, piece: &[u8], from: usize) {
+        for upload in &mut self.uploads {
+            upload.send(piece);
+        }
+        for (number, socket) in self.sockets.iter_mut().enumerate().skip(from).step_by(10) {
+            let message = format!("{from} {number}");
+            socket.send(&message);
+            assert_eq!(socket.read_bytes(message.len()), message.as_bytes());
+        }
+    }
+
+    /// Finishes all of them: every byte has come.
+    fn finish(mut self, server: &Server, large: &[u8], uploaded: &[u8]) {
+        for from in 0..10 {
+            self.go_on(b"", from);
+        }
+        for client in &mut self.downloads {
+            let rest = client.read_to_close();
+            assert!(rest.ends_with(large), "{} bytes", rest.len());
+        }
+        for (number, client) in self.uploads.iter_mut().enumerate() {
+            assert_eq!(client.read_response().status, 201);
+            assert!(server.tree().read(&format!("root/up{number}")) == uploaded, "{number}");
+        }
+    }
+}
+
+/// O3, O13, X10: sessions of every kind outlive reloads that change the places of the sandbox each time. None is cut,
+/// every byte comes, new requests see the new places, and nothing is left behind.
+#[test]
+fn sessions_of_every_kind_outlive_many_reloads_with_other_places() {
+    let tree = Tree::new();
+    let large = pattern(DOWNLOAD_BYTES);
+    tree.file("root/large.bin", &large);
+    for place in 0..PLACES {
+        tree.file(&format!("place{place}/name"), place.to_string());
+    }
+    let to = echo();
+    let server = Server::start_in(tree, BINARY, &with_places(0, to));
+    eventually("the pid file", LONG, || server.tree().text("server.pid").ends_with('\n'));
+    let descriptors = server.fds();
+    let many = rounds(20, 1000);
+    let uploaded = pattern(UPLOAD_STEP * many);
+    let mut sessions = Sessions::open(&server, uploaded.len());
+    let may_go_on = Arc::new(AtomicBool::new(false));
+    let by_http2 = downloads_by_http2(server.address(), 10, &may_go_on);
+    let before = server.rss_bytes();
+    for (at, piece) in uploaded.chunks(UPLOAD_STEP).enumerate() {
+        change(&server, &with_places(at + 1, to));
+        assert_eq!(server.connect().get("/now/name").text(), ((at + 1) % PLACES).to_string());
+        sessions.go_on(piece, at % 10);
+    }
+    let after = server.rss_bytes();
+    println!("{many} reloads: {before} {after} bytes, {} workers", workers(&server));
+    assert!(after <= before + (16 << 20), "{before} {after} bytes");
+    sessions.finish(&server, &large, &uploaded);
+    may_go_on.store(true, Ordering::Relaxed);
+    for received in by_http2.join().expect("no panic") {
+        assert!(received == large, "{} bytes by HTTP/2", received.len());
+    }
+    eventually("the workers of old configurations are gone", LONG, || workers(&server) == 1);
+    eventually("descriptors are back", LONG, || server.fds() <= descriptors + 16);
 }

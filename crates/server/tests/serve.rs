@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use common::{BINARY, LONG, Process, own_address};
 use rustix::process::Signal;
-use sekisho_testkit::{Client, Tree, eventually, have, run};
+use sekisho_testkit::{Client, Tree, eventually, free_port, have, run};
 
 /// A server of `root`, with these options, and what it has said.
 fn serve(tree: Tree, options: &[&str]) -> (Process, String) {
@@ -26,12 +26,6 @@ fn tree() -> Tree {
     tree.file("root/a.txt", "hello ".repeat(1000));
     tree.file("root/sub/b.txt", "below");
     tree
-}
-
-/// A port that is free in both families.
-fn free_port() -> u16 {
-    let found = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|it| it.local_addr());
-    found.expect("a port").port()
 }
 
 /// O1: a port alone means this machine's every address, of both families, and those that are printed work.
@@ -343,4 +337,150 @@ fn a_finished_upload_leaves_no_note_behind_when_the_server_ends() {
     server.signal(Signal::INT);
     assert_eq!(server.wait_exit(), Some(0));
     assert_eq!(server.tree().names("root/sub"), ["b.txt", "new"]);
+}
+
+/// The response to a GET for a path of the first address that a process has printed.
+fn get(process: &Process, path: &str) -> sekisho_testkit::Response {
+    let said = process.tree().text("stdout");
+    let at = said.split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next());
+    let port: u16 = at.and_then(|port| port.parse().ok()).expect("an address");
+    Client::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).get(path)
+}
+
+/// A process with these arguments that has printed its address.
+fn started(tree: Tree, arguments: &[&str]) -> Process {
+    let process = Process::start(tree, arguments);
+    eventually("an address", LONG, || process.tree().text("stdout").contains("http://"));
+    process
+}
+
+/// O1: a folder is listed for this machine and with `--upload`, without a flag; not for a network.
+#[test]
+fn a_folder_without_an_index_is_listed() {
+    let by_name = started(tree(), &["root", "-q", "-p", "0"]);
+    assert!(get(&by_name, "/").text().contains("a.txt"));
+    let port = free_port().to_string();
+    let shared = started(tree(), &["serve", "root", "-q", "-l", &port]);
+    assert_eq!(get(&shared, "/").status, 403);
+    let port = free_port().to_string();
+    let uploads = started(tree(), &["serve", "root", "-q", "-l", &port, "--upload"]);
+    assert!(get(&uploads, "/").text().contains("a.txt"));
+}
+
+/// O1: one file is served as that file, whatever its name is, and nothing beside it.
+#[test]
+fn one_file_is_served_by_itself() {
+    let tree = tree();
+    tree.file("root/o d'd $x%.txt", "odd");
+    let server = started(tree, &["root/o d'd $x%.txt", "-q", "-p", "0"]);
+    let redirect = get(&server, "/");
+    assert_eq!(redirect.status, 302);
+    let path = "/o%20d%27d%20%24x%25.txt";
+    assert!(redirect.field("location").is_some_and(|to| to.ends_with(path)), "{redirect:?}");
+    assert_eq!(get(&server, path).text(), "odd");
+    assert_eq!((get(&server, "/a.txt").status, get(&server, "/sub/").status), (404, 404));
+    let refused = run(BINARY, &["serve", BINARY, "--upload"], LONG);
+    assert!(refused.code() == 1 && refused.stderr.contains("needs a folder"), "{}", refused.stderr);
+}
+
+/// U1: `proxy` passes requests on to servers that respond, `--proxy` those below a path.
+#[test]
+fn requests_are_passed_on_by_one_command() {
+    let behind = started(tree(), &["root", "-q", "-p", "0"]);
+    let said = behind.tree().text("stdout");
+    let port = said.split("127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next());
+    let to = format!(":{}", port.expect("a port"));
+    let dead = format!(":{}", free_port());
+    let front = started(Tree::new(), &["proxy", &to, "--to", &dead, "-q", "-p", "0"]);
+    for _ in 0..4 {
+        assert_eq!(get(&front, "/sub/b.txt").text(), "below");
+    }
+    let from = format!("127.0.0.1:{}", free_port());
+    let front = started(Tree::new(), &["proxy", &from, &to, "-q", "--header", "X-By: 1$a"]);
+    let response = get(&front, "/sub/b.txt");
+    assert_eq!((response.text(), response.field("x-by")), ("below".into(), Some("1$a")));
+    let below = format!("/api/={to}/sub/");
+    let both = started(tree(), &["serve", "root", "-q", "-p", "0", "--proxy", &below]);
+    assert_eq!(get(&both, "/api/b.txt").text(), "below");
+    assert_eq!(get(&both, "/sub/b.txt").text(), "below");
+    for wrong in
+        [&["proxy"][..], &["proxy", "host:port"], &["proxy", ":1", ":2", "--to", "https://a"]]
+    {
+        let refused = run(BINARY, wrong, LONG);
+        assert!(refused.code() == 1 && !refused.stderr.is_empty(), "{wrong:?}");
+    }
+}
+
+/// O1: `passwd` writes the file that `--password-file` reads; a hash and the environment do as well.
+#[test]
+fn passwords_need_not_stand_on_the_command_line() {
+    let tree = tree();
+    let users = tree.path("users").display().to_string();
+    let passwd = |word: &str, file: &str| {
+        let script = format!("printf '%s\\n' {word} | {BINARY} passwd kim {file}");
+        let made = run("sh", &["-c", &script], LONG);
+        assert_eq!(made.code(), 0, "{}", made.stderr);
+        made.stdout
+    };
+    passwd("first", &users);
+    passwd("second", &users);
+    assert_eq!(tree.text("users").lines().count(), 1, "the line is replaced");
+    let line = passwd("hashed", "");
+    let ask = |process: &Process, password: &str| {
+        let said = process.tree().text("stdout");
+        let url = said.split_whitespace().find(|word| word.starts_with("http://")).expect("a link");
+        let arguments = ["-s", "-o", "/dev/null", "-w", "%{http_code}", "-u"];
+        let user = format!("kim:{password}");
+        run("curl", &[&arguments[..], &[&user, url]].concat(), LONG).stdout
+    };
+    if !have("curl") {
+        return;
+    }
+    let by_file = started(tree, &["root", "-q", "-p", "0", "--password-file", &users]);
+    assert_eq!([ask(&by_file, "first"), ask(&by_file, "second")], ["401", "200"]);
+    let by_hash = started(self::tree(), &["root", "-q", "-p", "0", "--password", line.trim()]);
+    assert_eq!([ask(&by_hash, "second"), ask(&by_hash, "hashed")], ["401", "200"]);
+    let variable = [("SEKISHO_PASSWORD", std::path::Path::new("kim:env"))];
+    let by_variable = Process::start_with(self::tree(), &["root", "-q", "-p", "0"], &variable);
+    eventually("an address", LONG, || by_variable.tree().text("stdout").contains("http://"));
+    assert_eq!([ask(&by_variable, "hashed"), ask(&by_variable, "env")], ["401", "200"]);
+}
+
+/// O1: words of other servers get the word of this one; a port that is taken gets a way out.
+#[test]
+fn habits_of_other_servers_are_answered() {
+    for (arguments, expected) in [
+        (&["serve", "-A"][..], "--upload --delete"),
+        (&["serve", "--auth", "kim:x"], "--password"),
+        (&["serve", "--tls-cert", "x"], "--certificate"),
+        (&["reload"], "ctl reload"),
+    ] {
+        let refused = run(BINARY, arguments, LONG);
+        assert!(refused.code() == 1 && refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port().to_string();
+    let refused = run(BINARY, &["serve", "/", "-p", &port], LONG);
+    assert!(refused.code() == 1 && refused.stderr.contains("-p 0"), "{}", refused.stderr);
+}
+
+/// S1: an own certificate.
+#[test]
+fn https_with_a_certificate_of_the_operator() {
+    if !have("openssl") || !have("curl") {
+        return;
+    }
+    let tree = tree();
+    let dir = tree.dir().display();
+    let make = format!(
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 9 -subj /CN=own -keyout {dir}/k -out {dir}/c"
+    );
+    assert_eq!(run("sh", &["-c", &make], LONG).code(), 0);
+    let server =
+        Process::start(tree, &["root", "-q", "-p", "0", "--certificate", "c", "--key", "k"]);
+    eventually("an address", LONG, || server.tree().text("stdout").contains("https://"));
+    let said = server.tree().text("stdout");
+    let url = said.split_whitespace().find(|word| word.starts_with("https://")).expect("a link");
+    let seen = run("curl", &["-skv", &format!("{url}sub/b.txt")], LONG);
+    assert!(seen.stdout == "below" && seen.stderr.contains("CN=own"), "{}", seen.stderr);
 }

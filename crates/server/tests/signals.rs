@@ -51,6 +51,70 @@ fn reload(server: &Server, result: &str) {
     eventually(result, LONG, || count() > before);
 }
 
+/// O4: the last line of the log does not call a stop normal that a deadline has cut a response in.
+#[test]
+fn a_stop_says_that_responses_are_incomplete() {
+    let mut server = start("");
+    server.rewrite_config(&http(
+        "server { listen 127.0.0.1:{port} sndbuf=32k; root {root}; send_timeout 300ms; }",
+    ));
+    reload(&server, "reloaded");
+    let (client, _) = begin_download(&server);
+    server.quit();
+    assert!(server.wait_exit(LONG).success());
+    drop(client);
+    let log = server.tree().text("error.log");
+    assert!(log.contains("stopped: 1 responses are incomplete"), "{log}");
+    assert!(!log.contains("every session ended normally"), "{log}");
+}
+
+/// O4: `-s reopen` says what could not be opened again, and fails.
+#[test]
+fn a_log_that_cannot_be_opened_again_fails_reopen() {
+    let tree = Tree::new();
+    tree.folder("logs");
+    let server = Server::start_in(
+        tree,
+        BINARY,
+        &site("access_log {dir}/logs/access.log; location / { return 200 ok; }"),
+    );
+    let config = server.config_path().display().to_string();
+    let dir = server.tree().dir().display().to_string();
+    let reopen =
+        || sekisho_testkit::run(BINARY, &["-p", &dir, "-c", &config, "-s", "reopen"], LONG);
+    let done = reopen();
+    assert_eq!((done.code(), done.stderr.contains("cannot reopen")), (0, false), "{}", done.stderr);
+    assert_eq!(server.log("error.log").matches("logs reopened").count(), 1);
+    // A folder has taken the place of the log.
+    fs::rename(server.tree().path("logs/access.log"), server.tree().path("moved")).expect("moved");
+    server.tree().folder("logs/access.log");
+    let done = reopen();
+    assert_eq!(done.code(), 1, "{}", done.stderr);
+    let said = &done.stderr;
+    assert!(said.contains("cannot reopen") && said.contains("access.log"), "{said}");
+    // It is logged to the file that was open.
+    assert_eq!(server.connect().get("/").status, 200);
+    eventually("a line", LONG, || server.log("moved").contains("GET /"));
+}
+
+/// A shell starts programs in the background with INT and QUIT ignored, `nohup` with HUP, others with CHLD.
+#[test]
+fn signals_that_were_ignored_by_the_caller_are_taken() {
+    let tree = Tree::new();
+    tree.script("root/a.cgi", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nran'\n");
+    let ignoring = tree.script(
+        "ignoring",
+        &format!("#!/bin/sh\ntrap '' HUP INT QUIT TERM USR1 USR2 CHLD\nexec {BINARY} \"$@\"\n"),
+    );
+    let config = site("cgi_extension .cgi;");
+    let ignoring = ignoring.display().to_string();
+    let mut server = Server::start_in(tree, &ignoring, &config);
+    assert_eq!(server.connect().get("/a.cgi").text(), "ran");
+    reload(&server, "reloaded");
+    server.quit();
+    assert!(server.wait_exit(LONG).success());
+}
+
 #[test]
 fn a_reload_takes_new_roots_and_addresses_and_gives_up_old_ones() {
     // O3

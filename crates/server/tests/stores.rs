@@ -4,14 +4,15 @@
 
 mod common;
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::store::Store;
 use common::{BINARY, LONG, http};
 use sekisho_testkit::{
-    Background, Client, Server, Signal, Stopwatch, Tree, eventually, have, pause, run,
+    Background, Client, Server, Signal, Stopwatch, Tree, eventually, free_port, have, pause, run,
 };
 
 trait Nodes {
@@ -241,13 +242,7 @@ fn answers(arguments: &[&str]) -> bool {
 }
 
 fn free_ports<const N: usize>() -> [String; N] {
-    // All at once, so that none is given twice. A port of a cluster has another one 10000 above.
-    let listeners: Vec<TcpListener> = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0"))
-        .map(|listener| listener.expect("a port"))
-        .filter(|listener| listener.local_addr().expect("an address").port() < 55_000)
-        .take(N)
-        .collect();
-    std::array::from_fn(|at| listeners[at].local_addr().expect("an address").port().to_string())
+    std::array::from_fn(|_| free_port().to_string())
 }
 
 #[test]
@@ -433,4 +428,90 @@ fn a_store_is_spoken_to_by_tls() {
         &format!("rediss://:secret@127.0.0.1:{port}?ca={dir}/other.pem"),
         "certificate",
     );
+}
+
+/// What a store says that is no store: to each connection, and to each request on it.
+type Lie = (&'static str, fn(&mut TcpStream));
+
+const LIES: &[Lie] = &[
+    ("silence", |stream| drop(stream.read(&mut [0; 16_384]))),
+    ("not Redis", |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"))),
+    ("an array without an end", |stream| drop(stream.write_all(b"*2147483647\r\n:1\r\n"))),
+    ("nested arrays", |stream| drop(stream.write_all(&b"*1\r\n".repeat(200_000)))),
+    ("a string without an end", |stream| {
+        let _ = stream.write_all(b"$536870912\r\n");
+        for _ in 0..4096 {
+            if stream.write_all(&[b'x'; 16_384]).is_err() {
+                return;
+            }
+        }
+    }),
+    ("a long error", |stream| {
+        let _ = stream.write_all(&[&b"-ERR "[..], &vec![b'x'; 1 << 20], b"\r\n"].concat());
+    }),
+    ("other types", |stream| drop(stream.write_all(&b"+OK\r\n$-1\r\n".repeat(1000)))),
+    ("huge numbers", |stream| drop(stream.write_all(&b":9223372036854775807\r\n".repeat(1000)))),
+    ("redirects", |stream| drop(stream.write_all(&b"-MOVED 1 127.0.0.1:1\r\n".repeat(1000)))),
+];
+
+/// A store that answers each message with a lie. Its thread ends with the test.
+fn liar(lie: fn(&mut TcpStream)) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                stream.set_read_timeout(Some(LONG)).expect("an option");
+                while stream.read(&mut [0; 16_384]).is_ok_and(|count| count > 0) {
+                    lie(&mut stream);
+                }
+            });
+        }
+    });
+    port
+}
+
+/// Whatever a store says, requests are limited locally and wait for nothing; memory and log are bounded.
+#[test]
+fn a_lying_store_harms_nobody() {
+    std::thread::scope(|scope| {
+        for (name, lie) in LIES {
+            for scheme in ["redis", "redis-cluster"] {
+                scope.spawn(move || lied_to(name, *lie, scheme));
+            }
+        }
+    });
+}
+
+fn lied_to(name: &str, lie: fn(&mut TcpStream), scheme: &str) {
+    let port = liar(lie);
+    let tree = Tree::new();
+    tree.file("root/rate", "here");
+    let config = http(&format!(
+        "limit_store_failure local;
+         limit_req_zone all zone=rate:1m rate=1000r/s store={scheme}://127.0.0.1:{port};
+         server {{ listen 127.0.0.1:{{port}}; root {{root}}; keepalive_requests 1000000;
+             location /rate {{ limit_req zone=rate burst=1000 nodelay; }} }}"
+    ));
+    let mut server = Server::start_in(tree, BINARY, &config);
+    let before = server.rss_bytes();
+    let mut client = server.connect();
+    let (since, mut slowest, mut most) = (Stopwatch::start(), Duration::ZERO, before);
+    while since.elapsed() < Duration::from_secs(2) {
+        let watch = Stopwatch::start();
+        let status = client.get("/rate").status;
+        assert!(matches!(status, 200 | 503), "{name} {scheme}: {status}");
+        slowest = slowest.max(watch.elapsed());
+        most = most.max(server.rss_bytes());
+        pause(Duration::from_millis(5));
+    }
+    assert!(slowest < Duration::from_secs(1), "{name} {scheme}: {slowest:?}");
+    let grown = (most - before) >> 20;
+    println!("{name}, {scheme}: +{grown} MB, slowest {slowest:?}");
+    assert!(grown < 48, "{name} {scheme}: {grown} MB");
+    assert!(server.is_running(), "{name} {scheme}");
+    let log = server.tree().text("error.log");
+    let complaints = log.lines().filter(|line| line.contains("the store"));
+    let (lines, bytes) = complaints.fold((0, 0), |(n, bytes), line| (n + 1, bytes + line.len()));
+    assert!(lines < 20 && bytes < 20_000, "{name} {scheme}: {lines} lines, {bytes} bytes");
 }

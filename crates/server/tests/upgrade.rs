@@ -409,7 +409,7 @@ fn take_over_from_us(tree: &Tree, answer: &str) -> Child {
     command.arg("-c").arg(config).args(as_root(&text, &[]));
     let child = command.env("SEKISHO_UPGRADE_FROM", from.to_string()).spawn();
     let child = child.expect("it starts");
-    for question in ["sockets\n", "ticket-secrets\n", "drained\n", "ready\n"] {
+    for question in ["sockets\n", "ticket-secrets\n", "quic-links\n", "drained\n", "ready\n"] {
         let (mut stream, _) = control.accept().expect("a call");
         let mut line = vec![0; question.len()];
         stream.read_exact(&mut line).expect("a question");

@@ -32,6 +32,11 @@ const PROGRAM: Duration = Duration::from_millis(700);
 const UPSTREAM: Duration = Duration::from_millis(800);
 const STREAM: Duration = Duration::from_millis(600);
 const PREREAD: Duration = Duration::from_millis(500);
+const LINGER: Duration = Duration::from_millis(650);
+const LINGER_ALL: Duration = Duration::from_millis(850);
+const CONNECT: Duration = Duration::from_millis(550);
+const UPSTREAM_SEND: Duration = Duration::from_millis(1050);
+const DRAIN: Duration = Duration::from_millis(750);
 const NATIVE_HANDSHAKE: Duration = Duration::from_millis(950);
 const NATIVE_FRAME: Duration = Duration::from_millis(1150);
 const NATIVE_SESSION: Duration = Duration::from_millis(1250);
@@ -42,8 +47,13 @@ const LARGE_BYTES: u64 = 256 << 20;
 struct World {
     server: Server,
     native: SocketAddr,
+    to_nowhere: SocketAddr,
     /// Accepts connections, and that is all.
     silent: TcpListener,
+    /// Completes no handshake: its queue is full of these.
+    full: (Socket, Vec<Socket>),
+    /// Reads nothing, with a small receive buffer.
+    unread: TcpListener,
 }
 
 /// A deadline: what it is called, how long it is, and how the peer sees it.
@@ -57,7 +67,16 @@ const ROWS: &[Row] = &[
     ("http1, idle: close", KEEP_ALIVE, http1_idle),
     ("http1, client stops reading: reset", SEND, http1_send),
     ("cgi_read_timeout: 504", PROGRAM, cgi_read),
+    ("http1, lingering_timeout: reset", LINGER, http1_linger),
+    ("http1, lingering_time: reset", LINGER_ALL, http1_linger_all),
+    ("proxy_connect_timeout: 504", CONNECT, proxy_connect),
+    ("proxy_send_timeout: 504", UPSTREAM_SEND, proxy_send),
     ("proxy_read_timeout: 504", UPSTREAM, proxy_read),
+    ("proxy_read_timeout in a body: cut", UPSTREAM, proxy_read_body),
+    ("fastcgi_connect_timeout: 504", CONNECT, fastcgi_connect),
+    ("fastcgi_read_timeout: 504", UPSTREAM, fastcgi_read),
+    ("stream, proxy_connect_timeout: close", CONNECT, stream_connect),
+    ("worker_shutdown_timeout: 503", DRAIN, drain),
     ("http2, no request: GOAWAY", HEADER, http2_without_request),
     ("http2, header block unfinished: GOAWAY", HEADER, http2_half_block),
     ("http2, idle: GOAWAY", KEEP_ALIVE, http2_idle),
@@ -85,7 +104,17 @@ fn start() -> World {
     tree.script("root/hang.cgi", "#!/bin/sh\nexec sleep 60\n");
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let behind = silent.local_addr().expect("it has an address");
+    let full = full_queue();
+    let nowhere = full.0.local_addr().ok().and_then(|it| it.as_socket()).expect("an address");
+    let unread = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    unread.set_recv_buffer_size(16 << 10).expect("an option");
+    unread.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port is free");
+    unread.listen(16).expect("it listens");
+    let unread = TcpListener::from(unread);
+    let stuck = unread.local_addr().expect("it has an address");
     let native = common::own_address(7455);
+    let to_nowhere = common::own_address(7456);
+    let half = half_response();
     let ms = |time: Duration| format!("{}ms", time.as_millis());
     let config = format!(
         "worker_processes 1; error_log {{dir}}/error.log info; events {{}}
@@ -93,6 +122,7 @@ fn start() -> World {
          stream {{
            server {{ listen 127.0.0.1:{{port3}}; proxy_pass {behind}; proxy_timeout {}; }}
            server {{ listen 127.0.0.1:{{port4}}; ssl_preread on; proxy_pass {behind}; preread_timeout {}; }}
+           server {{ listen {to_nowhere}; proxy_pass {nowhere}; proxy_connect_timeout {}; }}
          }}
          http {{
            access_log off; client_header_timeout {}; client_body_timeout {}; keepalive_timeout {}; send_timeout {};
@@ -102,6 +132,13 @@ fn start() -> World {
              location /up/ {{ dav_methods PUT; create_full_put_path on; }}
              location = /hang.cgi {{ cgi on; cgi_read_timeout {}; }}
              location /proxy {{ proxy_pass http://{behind}; proxy_read_timeout {}; }}
+             location /fastcgi {{ fastcgi_pass {behind}; fastcgi_read_timeout {}; }}
+             location /nowhere {{ proxy_pass http://{nowhere}; proxy_connect_timeout {}; }}
+             location /nobody {{ fastcgi_pass {nowhere}; fastcgi_connect_timeout {}; }}
+             location /stuck {{ proxy_pass http://{stuck}; proxy_send_timeout {}; client_body_temp_path {{dir}}; }}
+             location /half {{ proxy_pass http://{half}; proxy_read_timeout {}; }}
+             location /linger {{ return 200 ok; client_body_discard_max 1k; lingering_timeout {}; }}
+             location /linger/all {{ return 200 ok; client_body_discard_max 1k; lingering_time {}; }}
            }}
            server {{
              listen 127.0.0.1:{{port2}} ssl deferred=off; http2 on; server_name a.test;
@@ -113,14 +150,56 @@ fn start() -> World {
         ms(NATIVE_SESSION),
         ms(STREAM),
         ms(PREREAD),
+        ms(CONNECT),
         ms(HEADER),
         ms(BODY),
         ms(KEEP_ALIVE),
         ms(SEND),
         ms(PROGRAM),
         ms(UPSTREAM),
+        ms(UPSTREAM),
+        ms(CONNECT),
+        ms(CONNECT),
+        ms(UPSTREAM_SEND),
+        ms(UPSTREAM),
+        ms(LINGER),
+        ms(LINGER_ALL),
     );
-    World { server: Server::start_in(tree, BINARY, &config), native, silent }
+    let server = Server::start_in(tree, BINARY, &config);
+    World { server, native, to_nowhere, silent, full, unread }
+}
+
+/// A listener whose queue is full: the kernel drops what asks for another connection.
+fn full_queue() -> (Socket, Vec<Socket>) {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port is free");
+    listener.listen(0).expect("it listens");
+    let to = listener.local_addr().expect("an address");
+    let waiting = (0..8).map(|_| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_nonblocking(true).expect("an option");
+        // It is under way.
+        let _ = socket.connect(&to);
+        socket
+    });
+    let waiting = waiting.collect();
+    (listener, waiting)
+}
+
+/// A server that sends a head and a part of its body to each request, and nothing more.
+fn half_response() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("an address");
+    // It ends with the test.
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            read_until(&mut stream, b"\r\n\r\n");
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc").expect("sent");
+            all.push(stream);
+        }
+    });
+    address
 }
 
 /// T4, T10, M4, S2, E2, E6, U2, C4
@@ -155,7 +234,7 @@ fn every_deadline_reaches_the_wire_in_time() {
             wrong.push(format!("{name}, {length:?}: seen after {seen:?}"));
         }
     }
-    drop(world.silent);
+    drop((world.silent, world.full, world.unread));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -300,6 +379,115 @@ fn proxy_read(world: &World) -> Duration {
     stream.write_all(b"GET /proxy HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
     read_until(&mut stream, b" 504 ");
     watch.elapsed()
+}
+
+fn response_after(world: &World, request: &[u8], status: &[u8]) -> Duration {
+    let mut stream = connect(world.server.address());
+    let watch = Stopwatch::start();
+    stream.write_all(request).expect("sent");
+    read_until(&mut stream, status);
+    watch.elapsed()
+}
+
+fn proxy_connect(world: &World) -> Duration {
+    response_after(world, b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n", b" 504 ")
+}
+
+fn fastcgi_connect(world: &World) -> Duration {
+    response_after(world, b"GET /nobody HTTP/1.1\r\nHost: a\r\n\r\n", b" 504 ")
+}
+
+fn fastcgi_read(world: &World) -> Duration {
+    response_after(world, b"GET /fastcgi HTTP/1.1\r\nHost: a\r\n\r\n", b" 504 ")
+}
+
+fn proxy_read_body(world: &World) -> Duration {
+    let mut stream = connect(world.server.address());
+    let watch = Stopwatch::start();
+    stream.write_all(b"GET /half HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    read_until(&mut stream, b"\r\n\r\nabc");
+    wait_for_end(&mut stream);
+    watch.elapsed()
+}
+
+fn stream_connect(world: &World) -> Duration {
+    let mut stream = connect(world.to_nowhere);
+    let watch = Stopwatch::start();
+    stream.write_all(b"x").expect("sent");
+    wait_for_end(&mut stream);
+    watch.elapsed()
+}
+
+/// The time begins when the server behind takes no more.
+fn proxy_send(world: &World) -> Duration {
+    const BODY_BYTES: usize = 16 << 20;
+    let mut stream = connect(world.server.address());
+    let head = format!("POST /stuck HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("sent");
+    stream.write_all(&vec![b'x'; BODY_BYTES]).expect("sent");
+    let (behind, _) = world.unread.accept().expect("a connection");
+    stream.set_nonblocking(true).expect("an option");
+    let mut watch = Stopwatch::start();
+    let (mut received, mut last_look) = (0, watch);
+    let mut response = [0; 64];
+    let is_answered = wait_for(LONG, || {
+        let waiting = rustix::io::ioctl_fionread(&behind).expect("a number");
+        if waiting > received {
+            (received, watch) = (waiting, last_look);
+        }
+        last_look = Stopwatch::start();
+        stream.read(&mut response).is_ok()
+    });
+    let elapsed = watch.elapsed();
+    assert!(is_answered && response.starts_with(b"HTTP/1.1 504 "), "{}", response.escape_ascii());
+    elapsed
+}
+
+fn http1_linger(world: &World) -> Duration {
+    let mut stream = connect(world.server.address());
+    stream
+        .write_all(b"POST /linger HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n")
+        .expect("sent");
+    read_until(&mut stream, b"\r\n\r\nok");
+    // The last byte that comes starts the time.
+    let watch = Stopwatch::start();
+    stream.write_all(b"x").expect("sent");
+    let is_reset = || stream.take_error().expect("an option").is_some();
+    assert!(wait_for(LONG, is_reset), "no reset");
+    watch.elapsed()
+}
+
+/// A client that goes on sending is left in the end.
+fn http1_linger_all(world: &World) -> Duration {
+    let mut stream = connect(world.server.address());
+    let watch = Stopwatch::start();
+    stream
+        .write_all(b"POST /linger/all HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n")
+        .expect("sent");
+    read_until(&mut stream, b"\r\n\r\nok");
+    assert!(wait_for(LONG, || stream.write_all(b"x").is_err()), "no reset");
+    watch.elapsed()
+}
+
+/// A request that does not finish is ended by force: it gets its response.
+fn drain(_: &World) -> Duration {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let behind = silent.local_addr().expect("it has an address");
+    let config = format!(
+        "worker_processes 1; worker_shutdown_timeout {}ms; error_log {{dir}}/error.log info; events {{}}
+         http {{ access_log off; server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://{behind}; }} }} }}",
+        DRAIN.as_millis()
+    );
+    let mut server = Server::start(BINARY, &config);
+    let mut stream = connect(server.address());
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    let _passed_on = silent.accept().expect("a connection");
+    let watch = Stopwatch::start();
+    server.quit();
+    read_until(&mut stream, b" 503 ");
+    let elapsed = watch.elapsed();
+    server.wait_exit(LONG);
+    elapsed
 }
 
 /// A frame (RFC 9113 §4.1).

@@ -22,8 +22,10 @@ pub use interface::interface_addresses;
 pub use landlock::{Right, Ruleset, landlock_version};
 pub use memory::SharedMemory;
 pub use process::session_of;
-pub use signals::signal_fd;
-pub use socket::{defer_accept, set_fast_open, set_least_hops, unacknowledged_bytes};
+pub use signals::{signal_fd, unignore_signals};
+pub use socket::{
+    defer_accept, set_fast_open, set_least_hops, steer_by_connection_id, unacknowledged_bytes,
+};
 pub use spawn::{Limits, Process, spawn};
 pub use user::{Account, account, become_account, group, groups_of};
 pub use watch::watch;

@@ -16,22 +16,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{c_char, c_int, c_void, sigset_t};
 
+use crate::signals::INHERITED;
+
 /// What the child needs is a few hundred bytes; the C library's own calls are shallow.
 const STACK_BYTES: usize = 64 * 1024;
 /// The first descriptor that a program does not get.
 const FIRST_CLOSED: RawFd = 3;
-/// The signals for which we may have handlers, and `SIGPIPE`, which Rust ignores. All others are as our
-/// parent left them.
-const RESET: [c_int; 8] = [
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGCHLD,
-    libc::SIGPIPE,
-];
 
 /// What is started.
 #[derive(Clone, Copy, Debug)]
@@ -208,7 +198,8 @@ fn become_program(plan: &Plan) -> c_int {
         if libc::chdir(plan.directory) != 0 {
             return errno();
         }
-        for signal in RESET {
+        // Those for which we may have handlers, and the one that Rust ignores. All others are as our parent left them.
+        for signal in INHERITED.into_iter().chain([libc::SIGPIPE]) {
             libc::signal(signal, libc::SIG_DFL);
         }
         let mut none = MaybeUninit::<sigset_t>::uninit();

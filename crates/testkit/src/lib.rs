@@ -14,11 +14,11 @@ pub mod response;
 pub mod server;
 
 pub use client::{Client, End, ReadError};
-pub use clock::{Stopwatch, eventually, pause, wait_for};
+pub use clock::{Stopwatch, eventually, now, pause, wait_for};
 pub use dns::Dns;
 pub use files::{Tree, noise};
 pub use inject::Injected;
 pub use program::{Background, Finished, have, python_with, run};
 pub use response::{Framing, Response};
 pub use rustix::process::Signal;
-pub use server::{Server, as_root};
+pub use server::{Server, as_root, free_port};

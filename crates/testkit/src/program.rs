@@ -62,6 +62,7 @@ impl Background {
     /// Starts it, without input.
     #[track_caller]
     pub fn start(command: &mut Command) -> Self {
+        sekisho_sys::unignore_signals();
         let child = command.stdin(Stdio::null()).process_group(0).spawn();
         Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
@@ -117,6 +118,7 @@ impl Finished {
 pub fn run(program: impl AsRef<OsStr>, arguments: &[&str], limit: Duration) -> Finished {
     let program = program.as_ref();
     let tree = Tree::new();
+    sekisho_sys::unignore_signals();
     // Into files and not pipes: however much it writes, it cannot block on us.
     let file = |name: &str| File::create(tree.path(name)).expect("a file can be made");
     let mut child = Command::new(program)

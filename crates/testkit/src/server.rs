@@ -303,6 +303,7 @@ fn spawn(tree: &Tree, binary: &str, arguments: &[&str]) -> Child {
     // A test may compare with nginx itself.
     let is_ours = !binary.ends_with("nginx");
     let own = if is_ours { as_root(&tree.text(CONFIG), arguments) } else { Vec::new() };
+    sekisho_sys::unignore_signals();
     Command::new(binary)
         .arg("-p")
         .arg(tree.dir())
@@ -346,9 +347,9 @@ fn filled_in(config: &str, tree: &Tree, ports: &[u16]) -> String {
     text
 }
 
-/// A port without a listener. The range lies below the kernel's own for outgoing connections, and
+/// A port without a listener, TCP or UDP. The range lies below the kernel's own for outgoing connections, and
 /// two tests of one process never get the same; processes begin at different places in it.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     const FIRST: u16 = 12_000;
     const COUNT: u16 = 20_000;
     static TAKEN: AtomicU16 = AtomicU16::new(0);
@@ -367,10 +368,15 @@ fn free_port() -> u16 {
 /// another test's clients and reset them.
 fn is_free(port: u16) -> bool {
     use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
-    let Ok(socket) = socket(AddressFamily::INET, SocketType::STREAM, None) else { return false };
-    // As a server does: connections that have ended do not count.
-    let _ = sockopt::set_socket_reuseaddr(&socket, true);
-    bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_ok()
+    let is_free = |kind| {
+        let Ok(socket) = socket(AddressFamily::INET, kind, None) else { return false };
+        // As a server does: connections that have ended do not count.
+        if kind == SocketType::STREAM {
+            let _ = sockopt::set_socket_reuseaddr(&socket, true);
+        }
+        bind(&socket, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).is_ok()
+    };
+    is_free(SocketType::STREAM) && is_free(SocketType::DGRAM)
 }
 
 /// Whether a line of the error log is about a phase of a request.
@@ -419,6 +425,16 @@ mod tests {
         assert!(server.rss_bytes() > 0);
         server.quit();
         assert_eq!(server.wait_exit(SOON).code(), Some(0));
+    }
+
+    /// A shell script starts `./test &` with INT and QUIT ignored, and a shell cannot take back what it inherits so.
+    #[test]
+    fn signals_that_the_tests_inherit_as_ignored_reach_a_server() {
+        let own = std::env::current_exe().expect("this program");
+        let name = "server::tests::a_server_takes_signals_and_its_end_is_seen";
+        let script = format!("trap '' INT QUIT; exec '{}' --exact {name}", own.display());
+        let ran = crate::run("sh", &["-c", &script], START_LIMIT);
+        assert!(ran.status.success() && ran.stdout.contains("1 passed"), "{}", ran.stdout);
     }
 
     #[test]

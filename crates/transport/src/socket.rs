@@ -185,6 +185,11 @@ impl Socket {
     }
 }
 
+/// Whether a file has bytes behind this one.
+fn is_longer(file: BorrowedFd<'_>, bytes: u64) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size.cast_unsigned() > bytes)
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -229,10 +234,20 @@ impl Transport for Socket {
         offset: u64,
         count: usize,
     ) -> Poll<io::Result<usize>> {
-        self.with(Ready::TO_SEND, |fd| {
+        let sent = self.with(Ready::TO_SEND, |fd| {
             let mut at = offset;
             rustix::fs::sendfile(fd, file, Some(&mut at), count)
-        })
+        });
+        if let Poll::Ready(Ok(sent @ 1..)) = sent
+            && sent < count
+            && self.is_tcp()
+            && is_longer(file, offset + sent as u64)
+        {
+            // The buffer is full. What the peer takes meanwhile is not worth a call of its own: the next event says when
+            // there is room for much.
+            self.ready = self.ready.without(Ready::TO_SEND);
+        }
+        sent
     }
 
     fn splice_in(&mut self, pipe: BorrowedFd<'_>, count: usize) -> Poll<io::Result<usize>> {
@@ -338,6 +353,37 @@ mod tests {
             Poll::Ready(read) => Some(read.expect("a read")),
             Poll::Pending => None,
         }
+    }
+
+    #[test]
+    fn a_file_that_fills_the_buffer_waits_for_the_kernel_and_one_that_is_short_does_not() {
+        const BYTES: u64 = 256 << 20;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut theirs =
+            std::net::TcpStream::connect(listener.local_addr().expect("it is bound")).expect("us");
+        let (ours, _) = listener.accept().expect("a connection");
+        ours.set_nonblocking(true).expect("an option");
+        let mut ours = Socket::new(ours.into(), true);
+        let file = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).expect("one");
+        let file_from = |ours: &mut Socket, offset: u64| match ours.send_file(
+            file.as_fd(),
+            offset,
+            (BYTES - offset) as usize,
+        ) {
+            Poll::Ready(sent) => Some(sent.expect("a call")),
+            Poll::Pending => None,
+        };
+        rustix::fs::ftruncate(&file, 10).expect("a length");
+        assert_eq!(file_from(&mut ours, 0), Some(10), "that is all of the file");
+        assert_eq!(file_from(&mut ours, 10), Some(0), "its end shows at once");
+        rustix::fs::ftruncate(&file, BYTES).expect("a length");
+        let sent = file_from(&mut ours, 0).expect("room") as u64;
+        assert!(sent < BYTES, "more than a buffer holds");
+        let half = sent as usize / 2;
+        theirs.read_exact(&mut vec![0; half]).expect("what was sent");
+        assert_eq!(file_from(&mut ours, sent), None, "epoll has reported nothing");
+        ours.note(Ready::TO_SEND);
+        assert!(file_from(&mut ours, sent).is_some_and(|more| more > 0), "there is room");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use sekisho_http::{Method, Status};
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
 
 use crate::balance::{Balancer, Change, Outcome, Selection};
+use crate::cache::{Lifetime, StaleCause, UseStale, may_serve_stale};
 use crate::retry::{Attempt, Condition, Decision, NextUpstream, next_upstream};
 
 /// What the configuration says.
@@ -38,12 +39,38 @@ pub enum Order {
     },
     /// Give the answer to the client.
     Forward,
+    /// Give the client the stored response: it is stale, but the server's is worse, or none has come because of this
+    /// failure. The request is over.
+    ServeStale(Option<Failure>),
+    /// The stored response is still valid: give it to the client when the server's response has ended.
+    ServeRevalidated,
     /// Give the client the status of this failure. The request is over.
     Fail(Failure),
     /// The client has a part of the answer: cut it visibly (C5). The request is over.
     Cut(Failure),
     /// Nothing.
     Nothing,
+}
+
+/// A stored response that may be given instead of a server's.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored {
+    /// How long it may be used.
+    pub lifetime: Lifetime,
+    /// `proxy_cache_use_stale`
+    pub use_stale: UseStale,
+    /// The request asks whether it is still valid.
+    pub is_revalidating: bool,
+    /// A moment, and the wall clock then, in seconds since 1970.
+    pub wall: (Moment, i64),
+}
+
+impl Stored {
+    fn may_replace(&self, cause: StaleCause, now: Moment) -> bool {
+        let (at, secs) = self.wall;
+        let wall_secs = secs.saturating_add_unsigned(now.since(at).as_secs());
+        may_serve_stale(&self.lifetime, self.use_stale, cause, wall_secs).is_some()
+    }
 }
 
 /// ```text
@@ -56,9 +83,20 @@ pub enum Order {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Idle,
-    Connecting { peer: usize, by: Option<Moment> },
-    Exchanging { peer: usize },
-    Answering { peer: usize },
+    Connecting {
+        peer: usize,
+        by: Option<Moment>,
+    },
+    Exchanging {
+        peer: usize,
+    },
+    Answering {
+        peer: usize,
+    },
+    /// The server has confirmed the stored response, and its own has not ended.
+    Confirmed {
+        peer: usize,
+    },
     Over,
 }
 
@@ -97,6 +135,7 @@ pub struct UpstreamRequest {
     is_body_gone: bool,
     tries: Vec<Try>,
     change: Option<(usize, Change)>,
+    stored: Option<Box<Stored>>,
 }
 
 impl UpstreamRequest {
@@ -120,7 +159,24 @@ impl UpstreamRequest {
             is_body_gone: false,
             tries: Vec::new(),
             change: None,
+            stored: None,
         }
+    }
+
+    /// Before it begins: memory of a request that is over, for its tries.
+    pub fn reuse(&mut self, mut memory: Vec<Try>) {
+        memory.clear();
+        self.tries = memory;
+    }
+
+    /// It is over and logged: its memory is for another one.
+    pub fn take_memory(&mut self) -> Vec<Try> {
+        std::mem::take(&mut self.tries)
+    }
+
+    /// Before it begins: what a cache has for it.
+    pub fn set_stored(&mut self, stored: Stored) {
+        self.stored = Some(Box::new(stored));
     }
 
     /// Before it begins: the group has other servers than it had.
@@ -177,8 +233,33 @@ impl UpstreamRequest {
             self.end_try(group, peer, condition.outcome(), now);
             return self.choose(group, now, random);
         }
+        if status == Status::NOT_MODIFIED
+            && self.stored.as_ref().is_some_and(|it| it.is_revalidating)
+        {
+            self.state = State::Confirmed { peer };
+            return Order::ServeRevalidated;
+        }
+        if StaleCause::of_status(status).is_some_and(|cause| self.may_be_stale(cause, now)) {
+            self.end_try(group, peer, Outcome::Answered, now);
+            self.state = State::Over;
+            return Order::ServeStale(None);
+        }
         self.state = State::Answering { peer };
         Order::Forward
+    }
+
+    fn may_be_stale(&self, cause: StaleCause, now: Moment) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.may_replace(cause, now))
+    }
+
+    /// No server has a response for the client.
+    fn give_up(&mut self, failure: Failure, now: Moment) -> Order {
+        self.state = State::Over;
+        if self.may_be_stale(StaleCause::of_failure(failure), now) {
+            Order::ServeStale(Some(failure))
+        } else {
+            Order::Fail(failure)
+        }
     }
 
     /// The try failed. `is_answered`: a byte of its answer had come.
@@ -197,6 +278,11 @@ impl UpstreamRequest {
                 self.end_try(group, peer, Outcome::Answered, now);
                 self.state = State::Over;
                 return Order::Cut(failure);
+            }
+            State::Confirmed { peer } => {
+                self.end_try(group, peer, Outcome::Answered, now);
+                self.state = State::Over;
+                return Order::ServeRevalidated;
             }
             State::Idle | State::Over => return Order::Nothing,
         };
@@ -217,22 +303,17 @@ impl UpstreamRequest {
             }
             Some((condition, Decision::Next)) => {
                 self.end_try(group, peer, condition.outcome(), now);
-                match self.choose(group, now, random) {
-                    // No server is left: the client gets the last failure, not the error for a group without
-                    // a live server.
-                    Order::Fail(Failure::NoLive) => Order::Fail(failure),
-                    order => order,
-                }
+                // Where no server is left the client gets the last failure, not the error for a group without a live
+                // server.
+                self.try_next(group, now, random).unwrap_or_else(|| self.give_up(failure, now))
             }
             Some((condition, Decision::Stop(_))) => {
                 self.end_try(group, peer, condition.outcome(), now);
-                self.state = State::Over;
-                Order::Fail(failure)
+                self.give_up(failure, now)
             }
             None => {
                 self.end_try(group, peer, Outcome::Answered, now);
-                self.state = State::Over;
-                Order::Fail(failure)
+                self.give_up(failure, now)
             }
         }
     }
@@ -247,7 +328,8 @@ impl UpstreamRequest {
     pub fn abandoned(&mut self, group: &Balancer, now: Moment) {
         if let State::Connecting { peer, .. }
         | State::Exchanging { peer }
-        | State::Answering { peer } = self.state
+        | State::Answering { peer }
+        | State::Confirmed { peer } = self.state
         {
             self.end_try(group, peer, Outcome::Answered, now);
         }
@@ -292,7 +374,8 @@ impl UpstreamRequest {
         match self.state {
             State::Connecting { peer, .. }
             | State::Exchanging { peer }
-            | State::Answering { peer } => Some(peer),
+            | State::Answering { peer }
+            | State::Confirmed { peer } => Some(peer),
             State::Idle | State::Over => None,
         }
     }
@@ -330,10 +413,21 @@ impl UpstreamRequest {
         next_upstream(&self.rules.next, &attempt, now)
     }
 
+    /// Asks the next server, where there is one.
+    fn try_next(
+        &mut self,
+        group: &Balancer,
+        now: Moment,
+        random: impl FnMut() -> u32,
+    ) -> Option<Order> {
+        let peer = group.choose(&mut self.selection, now, random).ok()?;
+        self.count += 1;
+        Some(self.connect(peer, true, now))
+    }
+
     fn choose(&mut self, group: &Balancer, now: Moment, random: impl FnMut() -> u32) -> Order {
-        if let Ok(peer) = group.choose(&mut self.selection, now, random) {
-            self.count += 1;
-            return self.connect(peer, true, now);
+        if let Some(order) = self.try_next(group, now, random) {
+            return order;
         }
         // A request for which no server was asked is logged as well.
         if self.tries.is_empty() {
@@ -343,8 +437,7 @@ impl UpstreamRequest {
             }
             self.close_try(now);
         }
-        self.state = State::Over;
-        Order::Fail(Failure::NoLive)
+        self.give_up(Failure::NoLive, now)
     }
 
     fn connect(&mut self, peer: usize, may_be_kept: bool, now: Moment) -> Order {

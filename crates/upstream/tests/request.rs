@@ -7,7 +7,8 @@ use sekisho_http::upstream::{Failure, HeadFault};
 use sekisho_http::{Method as Verb, Status};
 use sekisho_lifecycle::{DeadlineKind, Moment};
 use sekisho_upstream::balance::Change;
-use sekisho_upstream::request::{Order, Rules, UpstreamRequest};
+use sekisho_upstream::cache::{Lifetime, UseStale};
+use sekisho_upstream::request::{Order, Rules, Stored, UpstreamRequest};
 use sekisho_upstream::retry::{Condition, NextUpstream};
 use sekisho_upstream::{Balancer, Method, PeerSettings};
 
@@ -191,6 +192,60 @@ fn without_a_live_server_it_is_a_502() {
     assert_eq!(get.start(&group, at(0), || 0), Order::Nothing);
 }
 
+/// A request for which a cache has a response that expired at 100 s, and may be given for an hour after that.
+fn stored_request(group: &Balancer, is_revalidating: bool) -> UpstreamRequest {
+    let lifetime = Lifetime {
+        stored: 0,
+        age: 0,
+        valid_until: 100,
+        stale_while_revalidate: 0,
+        stale_if_error: 3600,
+        must_revalidate: false,
+    };
+    let use_stale = UseStale::new([Condition::Timeout, Condition::Http404], false);
+    let mut request = request(group, Verb::Get, Rules::default());
+    request.set_stored(Stored { lifetime, use_stale, is_revalidating, wall: (at(0), 200) });
+    assert_eq!(request.start(group, at(0), || 0), connect(0));
+    request.connected(false, at(1));
+    request.sent();
+    request
+}
+
+#[test]
+fn a_stale_response_is_served_where_no_server_has_a_better_one() {
+    let group = group(1);
+    let mut late = stored_request(&group, false);
+    let order = late.failed(Failure::ReadTimeout, false, &group, at(2), || 0);
+    assert_eq!(order, Order::ServeStale(Some(Failure::ReadTimeout)));
+    let mut missing = stored_request(&group, false);
+    assert_eq!(missing.answered(status(404), &group, at(2), || 0), Order::ServeStale(None));
+    // A response that has begun is cut, and nothing follows it.
+    let mut begun = stored_request(&group, false);
+    assert_eq!(begun.answered(status(200), &group, at(2), || 0), Order::Forward);
+    let order = begun.failed(Failure::BodyCut, true, &group, at(3), || 0);
+    assert_eq!(order, Order::Cut(Failure::BodyCut));
+    // The hour of `stale-if-error` is over, and the configuration does not name this condition.
+    let mut old = stored_request(&group, false);
+    assert_eq!(old.answered(status(500), &group, at(3_600_000), || 0), Order::Forward);
+    assert_eq!(running(&group), [1]);
+    old.finished(&group, at(3_600_000));
+    assert_eq!(running(&group), [0]);
+}
+
+#[test]
+fn a_stored_response_that_the_server_confirms_is_served_even_if_the_connection_is_lost_then() {
+    let group = group(1);
+    let mut asked = stored_request(&group, true);
+    assert_eq!(asked.answered(status(304), &group, at(2), || 0), Order::ServeRevalidated);
+    assert!(!asked.is_over() && asked.peer() == Some(0));
+    let order = asked.failed(Failure::Lost(None), true, &group, at(3), || 0);
+    assert_eq!((order, asked.is_over()), (Order::ServeRevalidated, true));
+    assert_eq!(running(&group), [0]);
+    // A client's own condition is met for the client.
+    let mut unasked = stored_request(&group, false);
+    assert_eq!(unasked.answered(status(304), &group, at(2), || 0), Order::Forward);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
@@ -219,8 +274,8 @@ proptest! {
                 assert!(!may_be_kept || !asked.contains(&peer), "asked twice");
                 asked.push(peer);
             }
-            Order::Fail(_) | Order::Cut(_) => endings += 1,
-            Order::Forward | Order::Nothing => {}
+            Order::Fail(_) | Order::Cut(_) | Order::ServeStale(_) => endings += 1,
+            Order::Forward | Order::ServeRevalidated | Order::Nothing => {}
         };
         take(request.start(&group, at(now), || 0), &mut has_left);
         for (step, flag, time) in steps {

@@ -25,13 +25,8 @@ pub(super) const ROWS: &[Row] = &[
         "address [option] ...",
         "*:80",
         "An address to listen on, with socket options",
-        |l, d, s| {
+        |l, d, _| {
             let args: Vec<&[u8]> = d.args().iter().map(|word| &*word.text).collect();
-            // Clients come by TCP where nobody listens for HTTP/3.
-            if let Some(word) = d.args().iter().find(|word| &*word.text == b"quic") {
-                s.warn(word.span, "this \"listen\" is ignored: HTTP/3 is not supported yet");
-                return Ok(());
-            }
             let line = listen(&args).map_err(|wrong| {
                 Fault::all(
                     wrong.into_iter().map(|(at, reason)| listen_fault(d.arg(at), at, reason)),

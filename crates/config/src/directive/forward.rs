@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{LEVELS, Row, active, set, silent, warned};
+use super::{LEVELS, Row, active, set, silent, temp_folder};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{Destination, Family, Forward, LocationMatch, PassTo, UpstreamPlace};
 use crate::parse::Word;
@@ -236,11 +236,16 @@ macro_rules! buffers {
                 "size",
                 "The server chooses the size of reads",
             ),
-            warned(
+            active(
                 concat!($prefix, "_temp_path"),
                 LEVELS,
                 "path [level1] [level2] [level3]",
-                "Unnamed files in TMPDIR are used",
+                "",
+                "The folder for buffered responses that do not fit in memory, created at the start if it is missing; they are files without a name. The default is the same as nginx's where that folder exists or the prefix was given (`-p`), else TMPDIR. Levels of folders are not needed",
+                |l, d, s| {
+                    l.forward($family).temp_path = Some(temp_folder(d, s));
+                    Ok(())
+                },
             ),
             silent(
                 concat!($prefix, "_send_lowat"),

@@ -58,12 +58,12 @@ pub(super) const ROWS: &[Row] = &[
     warned("http2_streams_index_size", HTTP_SERVER, "number", "Obsolete"),
 ];
 
-fn count(d: &Directive<'_>) -> Result<u32, Fault> {
+pub(super) fn count(d: &Directive<'_>) -> Result<u32, Fault> {
     let count = d.count(0)?;
     u32::try_from(count).map_err(|_| d.invalid(d.arg(0), "is too large"))
 }
 
-fn bytes(d: &Directive<'_>, least: u32) -> Result<u32, Fault> {
+pub(super) fn bytes(d: &Directive<'_>, least: u32) -> Result<u32, Fault> {
     let bytes = d.size(0)?;
     let bytes = u32::try_from(bytes).ok().filter(|bytes| (least..=1 << 30).contains(bytes));
     bytes.ok_or_else(|| d.invalid(d.arg(0), &format!("must be from {least} to 1g")))

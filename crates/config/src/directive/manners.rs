@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{HTTP_SERVER, LEVELS, LEVELS_IF, Row, active, set};
+use super::{HTTP_SERVER, LEVELS, LEVELS_IF, Row, active, set, temp_folder};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{Bytes, InFileOnly, KeepaliveDisable};
 
@@ -117,9 +117,9 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "path [level1] [level2] [level3]",
         "",
-        "The folder for request bodies that do not fit in memory, created at the start if it is missing; they have a name in it (`$request_body_file`). Without it they are unnamed files in TMPDIR. Levels of folders are not needed",
+        "The folder for request bodies that do not fit in memory, created at the start if it is missing; they have a name in it (`$request_body_file`). Without it they are files without a name in nginx's default folder where that exists or the prefix was given (`-p`), else in TMPDIR. Levels of folders are not needed",
         |l, d, s| {
-            l.settings.client_body_temp_path = Some(s.path(&d.arg(0).text).into());
+            l.settings.client_body_temp_path = Some(temp_folder(d, s));
             Ok(())
         },
     ),

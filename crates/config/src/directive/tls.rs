@@ -143,6 +143,14 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| set(&mut Arc::make_mut(&mut l.tls).prefers_own_order, d.flag()),
     ),
     active(
+        "ssl_certificate_compression",
+        ALL_PLACES,
+        "on|off",
+        "on",
+        "Whether certificates are sent compressed to clients that can read that (RFC 8879)",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).compresses_certificates, d.flag()),
+    ),
+    active(
         "ssl_session_cache",
         ALL_PLACES,
         "off|none|builtin|shared [cache]",

@@ -24,6 +24,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("buffering", "off", "pfsu"),
     ("buffers", "7 7k", "pfsu"),
     ("max_temp_file_size", "7m", "pfsu"),
+    ("temp_path", "/x", "pfsu"),
     ("request_buffering", "off", "pfsu"),
     ("ignore_client_abort", "on", "pfsu"),
     ("pass_request_headers", "off", "pfsu"),

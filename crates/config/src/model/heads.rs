@@ -49,6 +49,24 @@ pub struct Http2 {
     pub preread_bytes: u32,
 }
 
+/// What a server says about HTTP/3.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a directive of its own")]
+pub struct Http3 {
+    /// `http3`
+    pub is_on: bool,
+    /// `http3_max_concurrent_streams`
+    pub streams_max: u32,
+    /// `http3_stream_buffer_size`
+    pub stream_buffer_bytes: u32,
+    /// `http3_alt_svc` (ours)
+    pub alt_svc: bool,
+    /// `quic_retry`
+    pub retry: bool,
+    /// `quic_gso`
+    pub gso: bool,
+}
+
 /// Limits of a request head (H10).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeadLimits {

@@ -42,8 +42,10 @@ pub struct ListenOptions {
     pub http2: bool,
     /// `proxy_protocol`: connections begin with the header of a balancer.
     pub proxy_protocol: bool,
-    /// `ssl`: connections to this address are encrypted.
+    /// `ssl`: connections to this address are encrypted. Also set by `quic`.
     pub tls: bool,
+    /// `quic`: HTTP/3 over datagrams.
+    pub quic: bool,
     /// `ipc`: sessions at this Unix socket go through shared memory.
     pub ipc: bool,
     /// `mode=`: who may connect to a Unix socket; what the process makes of files where it is not said.

@@ -31,6 +31,8 @@ pub struct Tls {
     pub groups: Option<Vec<u16>>,
     /// `ssl_prefer_server_ciphers`
     pub prefers_own_order: bool,
+    /// `ssl_certificate_compression`
+    pub compresses_certificates: bool,
     /// `ssl_session_cache`: for how many sessions there is room; 0 for none.
     pub sessions_max: usize,
     /// `ssl_session_timeout`
@@ -49,6 +51,8 @@ pub struct Tls {
     pub trusted_certificate: Option<PathBuf>,
     /// `ssl_crl`
     pub crl: Option<PathBuf>,
+    /// `quic_host_key`
+    pub quic_host_key: Option<PathBuf>,
     /// `ssl_reject_handshake`
     pub rejects: bool,
     /// `ssl_buffer_size`: how much plaintext a record may hold.
@@ -111,6 +115,7 @@ impl Default for Tls {
             suites: None,
             groups: None,
             prefers_own_order: false,
+            compresses_certificates: true,
             sessions_max: 0,
             session_timeout: Duration::ZERO,
             tickets: false,
@@ -120,6 +125,7 @@ impl Default for Tls {
             client_certificate: None,
             trusted_certificate: None,
             crl: None,
+            quic_host_key: None,
             rejects: false,
             record_bytes: 0,
             alpn: Vec::new(),
@@ -137,6 +143,7 @@ impl Tls {
             &self.client_certificate,
             &self.trusted_certificate,
             &self.crl,
+            &self.quic_host_key,
             &self.stapling.file,
         ];
         let pairs = self.certificates.iter().chain(&self.keys).filter_map(Pem::file);

@@ -12,7 +12,7 @@ use sekisho_upstream::retry::NextUpstream;
 use sekisho_upstream::rewrite::CookieFlags;
 use sekisho_upstream::{Method, PeerSettings, keepalive};
 
-use super::{Caching, Pattern, Pem, PemCache, Resolver, Sticky, Storage, Template};
+use super::{Caching, Pattern, Pem, PemCache, Resolver, Sticky, Storage, TempFolder, Template};
 use crate::report::Span;
 
 /// An index into [`Http::upstreams`](super::Http::upstreams).
@@ -242,6 +242,8 @@ pub struct Forward {
     pub buffers_bytes: usize,
     /// `_max_temp_file_size`: how much more of it on the disk.
     pub temp_file_bytes_max: u64,
+    /// `_temp_path`
+    pub temp_path: Option<TempFolder>,
     /// `_request_buffering`
     pub request_buffering: bool,
     /// `proxy_force_ranges`: parts of an answer are cut here.
@@ -312,6 +314,7 @@ impl Default for Forward {
             buffer_size: 0,
             buffers_bytes: 0,
             temp_file_bytes_max: 0,
+            temp_path: None,
             force_ranges: false,
             request_buffering: false,
             intercept_errors: false,

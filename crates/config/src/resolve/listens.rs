@@ -135,8 +135,10 @@ impl Listens {
                 if !reported.insert(*server) {
                     continue;
                 }
-                let message =
-                    "no \"ssl_certificate\" is defined for the \"listen … ssl\" directive";
+                let kind = if listen.options.quic { "quic" } else { "ssl" };
+                let message = format!(
+                    "no \"ssl_certificate\" is defined for the \"listen … {kind}\" directive"
+                );
                 let help = "name a certificate and its key, or say \"ssl_reject_handshake on\"";
                 let report = Report::error(scope.files, *at, message);
                 scope.reports.push(report.help(help.to_owned()));
@@ -164,13 +166,16 @@ impl Gathered {
             if let Some(before) = self.options_from.replace(at) {
                 error(scope, at, format!("duplicate listen options for {shown}"), Some(before));
             }
-            let ListenOptions { http2, tls, proxy_protocol, .. } = self.listen.options;
+            let ListenOptions { http2, tls, proxy_protocol, quic, .. } = self.listen.options;
             let options = line.options.clone();
-            self.listen.options = ListenOptions { http2, proxy_protocol, tls, ..options };
+            self.listen.options = ListenOptions { http2, proxy_protocol, tls, quic, ..options };
         }
         self.listen.options.proxy_protocol |= line.options.proxy_protocol;
         self.listen.options.http2 |= line.options.http2;
         self.listen.options.tls |= line.options.tls;
+        if line.options.quic {
+            (self.listen.options.quic, self.listen.options.reuseport) = (true, true);
+        }
         if line.is_default {
             if let Some(before) = self.default_from.replace(at) {
                 error(scope, at, format!("a duplicate default server for {shown}"), Some(before));

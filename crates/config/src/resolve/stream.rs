@@ -91,6 +91,7 @@ impl Walk<'_> {
             underscores_in_headers: level.parts.underscores_in_headers,
             ignore_invalid_headers: level.parts.ignore_invalid_headers,
             http2: level.parts.http2,
+            http3: level.parts.http3,
             acme: None,
             tls: Arc::clone(&level.tls),
         });

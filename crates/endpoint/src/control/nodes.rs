@@ -75,6 +75,7 @@ impl What {
             Self::Cancel(_)
             | Self::ShutDown(_)
             | Self::Reload(_)
+            | Self::Reopen(_)
             | Self::Stop(_)
             | Self::PurgeCache(_)
             | Self::Drain(_)

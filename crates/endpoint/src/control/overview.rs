@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use super::Certificate;
+use super::{Certificate, MemoryShare};
 
 /// Asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -62,6 +62,35 @@ pub struct Overview {
     /// The certificates in use.
     #[prost(message, repeated, tag = "17")]
     pub certificates: Vec<Certificate>,
+    /// The devices that files were read from or written to.
+    #[prost(message, repeated, tag = "18")]
+    pub disks: Vec<Disk>,
+    /// The budget of memory that peers can make the server hold: all of it, then the share of each class.
+    #[prost(message, repeated, tag = "19")]
+    pub memory_budget: Vec<MemoryShare>,
+}
+
+/// A device.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Disk {
+    /// A folder on it.
+    #[prost(string, tag = "1")]
+    pub path: String,
+    /// Its number, as in `/proc/self/mountinfo`.
+    #[prost(string, tag = "2")]
+    pub device: String,
+    /// Operations that run.
+    #[prost(uint64, tag = "3")]
+    pub running: u64,
+    /// Operations that wait for a thread.
+    #[prost(uint64, tag = "4")]
+    pub waiting: u64,
+    /// Operations that were given up so far.
+    #[prost(uint64, tag = "5")]
+    pub abandoned: u64,
+    /// How long the device has not responded; 0 where it does.
+    #[prost(uint64, tag = "6")]
+    pub stuck_millis: u64,
 }
 
 /// Rates over some time, per 1000 seconds, so that whole numbers suffice.

@@ -29,6 +29,17 @@ pub(crate) fn record(kind: u8, content: &[u8], padding: u8) -> Vec<u8> {
     [&header, content, &vec![0; usize::from(padding)]].concat()
 }
 
+/// The same records as parts of the response to another request of the connection.
+fn for_request(id: u8, mut records: Vec<u8>) -> Vec<u8> {
+    let mut at = 0;
+    while at < records.len() {
+        records[at + 3] = id;
+        let length = usize::from(u16::from_be_bytes([records[at + 4], records[at + 5]]));
+        at += 8 + length + usize::from(records[at + 6]);
+    }
+    records
+}
+
 pub(crate) fn end(protocol_status: u8) -> Vec<u8> {
     record(3, &[0, 0, 0, 0, protocol_status, 0, 0, 0], 0)
 }
@@ -112,16 +123,16 @@ fn the_application_is_told_whether_the_connection_stays() {
 #[test]
 fn a_connection_carries_one_request_after_the_other() {
     let mut task = asked();
-    for round in 0..3 {
+    for round in 1..=3 {
         assert_eq!(task.engine.phase(), Phase::ReadingHead);
-        task.gets(record(STDERR, b"PHP Notice", 6));
-        task.gets(record(STDOUT, b"Status: 404 Not Found\nX: y\n\nhel", 1));
-        let mut management = record(11, b"about the connection", 4);
-        management[3] = 0;
-        task.gets(management);
-        task.gets(record(STDOUT, b"lo", 6));
-        task.gets(record(STDOUT, b"", 0));
-        task.gets(end(0));
+        assert_eq!(task.wire[2..4], [0, round], "each request has its own id");
+        task.gets(for_request(round, record(STDERR, b"PHP Notice", 6)));
+        let head = record(STDOUT, b"Status: 404 Not Found\nX: y\n\nhel", 1);
+        task.gets(for_request(round, head));
+        task.gets(for_request(0, record(11, b"about the connection", 4)));
+        task.gets(for_request(round, record(STDOUT, b"lo", 6)));
+        task.gets(for_request(round, record(STDOUT, b"", 0)));
+        task.gets(for_request(round, end(0)));
         let expected = [
             Seen::Stderr(b"PHP Notice".to_vec()),
             Seen::Head(404),
@@ -132,7 +143,25 @@ fn a_connection_carries_one_request_after_the_other() {
         assert_eq!(task.scratch.head.fields, pairs(&[("Status", "404 Not Found"), ("X", "y")]));
         assert_eq!(task.reuse(), Ok(()));
         task.seen.clear();
+        task.wire.clear();
         task.starts("GET", &pairs(&[("A", "b")]), RequestBody::None);
+    }
+}
+
+/// U4: a second response to a request that is over is not given to the next one.
+#[test]
+fn a_late_response_is_not_taken_for_the_next() {
+    let response = [record(STDOUT, b"A: b\n\nfirst", 0), end(0)].concat();
+    for cut in [response.len(), 20] {
+        let mut task = asked();
+        task.gets(response.clone());
+        assert_eq!(task.reuse(), Ok(()));
+        task.starts("GET", &pairs(&[("A", "b")]), RequestBody::None);
+        task.seen.clear();
+        task.gets(&response[..cut]);
+        let failure = Failure::BadBody(BodyFault::RecordRequest);
+        assert_eq!(task.seen, [Seen::Failed(failure)]);
+        assert_eq!(task.reuse(), Err(NotReusable::Failed));
     }
 }
 

@@ -19,6 +19,7 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Share};
 
 use super::{Compressor, Encoder, PIECES};
+use crate::disk::Device;
 use crate::task::{self, BodyIn, Describe, Outbox, Progress, Task, Wrapper, rest};
 use crate::{forward, without};
 
@@ -119,11 +120,12 @@ impl CompressTask {
     fn start(&mut self, encoder: Encoder, work: Work) {
         self.is_dirty = matches!(work, Work::Bytes(_, Then::More));
         self.stage = CompressStage::Working(Box::pin(async move {
+            let work = work.read().await?;
             let permit = PIECES.clone().acquire_owned().await;
             let job = move || {
                 // Held until the piece is done, also when the request is gone.
                 let _permit = permit;
-                work.run(encoder)
+                encoder.run(work)
             };
             tokio::task::spawn_blocking(job).await.map_err(io::Error::other)?
         }));
@@ -210,23 +212,31 @@ impl CompressTask {
 }
 
 impl Work {
-    fn run(self, mut encoder: Encoder) -> io::Result<Piece> {
-        let (bytes, then) = match self {
-            Self::Bytes(bytes, then) => (bytes, then),
+    /// Has a piece of a file read, by a thread of its device: a slow disk holds up no other compression.
+    async fn read(self) -> io::Result<(Vec<u8>, Then)> {
+        match self {
+            Self::Bytes(bytes, then) => Ok((bytes, then)),
             Self::File { descriptor, start, bytes, then } => {
-                (read_exactly(&descriptor, start, bytes)?, then)
+                let device = Device::of(&*descriptor);
+                let read = device.read(move || read_exactly(&descriptor, start, bytes));
+                Ok((read.await.map_err(io::Error::from)??, then))
             }
-        };
+        }
+    }
+}
+
+impl Encoder {
+    fn run(mut self, (bytes, then): (Vec<u8>, Then)) -> io::Result<Piece> {
         let mut out = Vec::with_capacity(bytes.len() / 4);
-        encoder.write(&bytes, &mut out)?;
+        self.write(&bytes, &mut out)?;
         let encoder = match then {
-            Then::More => Some(encoder),
+            Then::More => Some(self),
             Then::Flush => {
-                encoder.flush(&mut out)?;
-                Some(encoder)
+                self.flush(&mut out)?;
+                Some(self)
             }
             Then::End => {
-                encoder.finish(&mut out)?;
+                self.finish(&mut out)?;
                 None
             }
         };

@@ -13,10 +13,9 @@ use std::task::{Context, Poll, ready};
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
 use super::intake;
+use crate::disk::{Device, DiskError, Operation};
 
 /// How much is written at a time. It should fit into the processor's own cache.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -33,7 +32,7 @@ const BUFFER_SLOTS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Direct {
     file: Arc<OwnedFd>,
-    runtime: Handle,
+    device: Arc<Device>,
     /// How long the body is going to be.
     length: u64,
     /// Where in the file the chunk begins.
@@ -46,7 +45,7 @@ pub(super) struct Direct {
 #[derive(Debug)]
 enum DirectStage {
     Filling(Chunk),
-    Writing(JoinHandle<(Chunk, Result<(), Errno>)>),
+    Writing(Operation<(Chunk, Result<(), Errno>)>),
     /// It could not be written.
     Failed(Errno),
 }
@@ -55,7 +54,6 @@ impl Direct {
     /// `None` where the body goes the ordinary way: the file system cannot do it or gains nothing, or there
     /// are enough of them.
     pub(super) fn begin(file: BorrowedFd<'_>, length: u64) -> Option<Self> {
-        let runtime = Handle::try_current().ok()?;
         if !is_for_this(file) {
             return None;
         }
@@ -63,8 +61,8 @@ impl Direct {
         let file = rustix::io::fcntl_dupfd_cloexec(file, 0).ok()?;
         set_direct(&file, true).ok()?;
         Some(Self {
+            device: Device::of(&file),
             file: Arc::new(file),
-            runtime,
             length,
             offset: 0,
             reserved: 0,
@@ -78,7 +76,8 @@ impl Direct {
             self.stage = match ready!(Pin::new(writing).poll(cx)) {
                 Ok((chunk, Ok(()))) => DirectStage::Filling(chunk),
                 Ok((_, Err(errno))) => DirectStage::Failed(errno),
-                Err(_) => DirectStage::Failed(Errno::IO),
+                Err(DiskError::Busy) => DirectStage::Failed(Errno::AGAIN),
+                Err(DiskError::Lost) => DirectStage::Failed(Errno::IO),
             };
         }
         match self.stage {
@@ -135,7 +134,7 @@ impl Direct {
         let ahead = self.length.saturating_sub(self.reserved).min(RESERVE_BYTES);
         let reserve = (self.offset > self.reserved && ahead > 0).then_some((self.reserved, ahead));
         self.reserved += reserve.map_or(0, |(_, bytes)| bytes);
-        self.stage = DirectStage::Writing(self.runtime.spawn_blocking(move || {
+        self.stage = DirectStage::Writing(self.device.write(move || {
             let result = chunk.write(file.as_fd(), offset, reserve);
             chunk.length = 0;
             (chunk, result)

@@ -12,10 +12,10 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use sekisho_http::Status;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
 use super::direct::Direct;
 use super::{Failure, Outcome};
+use crate::disk::{Device, Operation};
 
 /// How much memory a body has at first, and at the most: as much as its client can fill.
 const BUFFER_BYTES_MIN: usize = 16 << 10;
@@ -97,6 +97,7 @@ impl Drop for Memory {
 /// A body being received.
 #[derive(Debug)]
 pub(super) struct Intake {
+    device: Arc<Device>,
     /// Here unless a thread works with it.
     sink: Option<Box<dyn Sink>>,
     /// What has come and is not written: its first `filled` bytes.
@@ -106,10 +107,8 @@ pub(super) struct Intake {
     buffer_bytes: usize,
     /// Nothing has come since the last look.
     is_idle: bool,
-    work: Option<JoinHandle<Worked>>,
+    work: Option<Operation<Worked>>,
     direct: Route,
-    /// The failure if no thread could be started for it.
-    failed: Option<Failure>,
 }
 
 /// Whether the bytes go past the page cache.
@@ -131,8 +130,9 @@ struct Worked {
 
 impl Intake {
     /// `direct` is how long the body is going to be, where it is so long that it goes past the page cache.
-    pub(super) fn new(sink: Box<dyn Sink>, direct: Option<u64>) -> Self {
+    pub(super) fn new(device: Arc<Device>, sink: Box<dyn Sink>, direct: Option<u64>) -> Self {
         let mut intake = Self {
+            device,
             sink: Some(sink),
             buffer: Memory::none(),
             filled: 0,
@@ -140,7 +140,6 @@ impl Intake {
             is_idle: false,
             work: None,
             direct: Route::Buffered,
-            failed: None,
         };
         if let Some(length) = direct
             && Handle::try_current().is_ok()
@@ -164,12 +163,7 @@ impl Intake {
             let sink = result.is_ok().then_some(sink);
             Worked { sink, buffer, result }
         };
-        if let Ok(runtime) = Handle::try_current() {
-            self.work = Some(runtime.spawn_blocking(work));
-        } else {
-            let Worked { sink, result, .. } = work();
-            (self.sink, self.failed) = (sink, result.err());
-        }
+        self.work = Some(self.device.write(work));
     }
 
     fn write_gathered(&mut self) {
@@ -181,9 +175,6 @@ impl Intake {
 
     /// Goes on with what is being written: ready when there is room for more.
     pub(super) fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        if let Some(failure) = self.failed.take() {
-            return Poll::Ready(Err(failure));
-        }
         if let Some(work) = &mut self.work {
             let worked = std::task::ready!(Pin::new(work).poll(cx));
             self.work = None;
@@ -198,7 +189,7 @@ impl Intake {
                         return Poll::Ready(Err(failure));
                     }
                 }
-                Err(error) => return Poll::Ready(Err(lost(&error))),
+                Err(error) => return Poll::Ready(Err(error.into())),
             }
             self.choose_route();
         }
@@ -334,17 +325,8 @@ impl Drop for Intake {
             }
             drop((direct, sink));
         };
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(end)),
-            Err(_) => end(),
-        }
+        self.device.detach(end);
     }
-}
-
-/// A thread that should have done something did not.
-pub(super) fn lost(error: &tokio::task::JoinError) -> Failure {
-    let why = Some(format!("file operation failed: {error}"));
-    Failure { why, ..Failure::of(Status::INTERNAL_SERVER_ERROR) }
 }
 
 #[cfg(test)]
@@ -391,7 +373,7 @@ mod tests {
         let (go, wait) = channel();
         let (written, seen) = channel();
         let sink = Slow { go: Mutex::new(wait), written, keeps };
-        (Intake::new(Box::new(sink), None), go, seen)
+        (Intake::new(Device::at("/".as_ref()), Box::new(sink), None), go, seen)
     }
 
     /// F5, X21: while the disk is busy nothing is taken, and only the blocking thread waits for it.

@@ -3,11 +3,12 @@
 //! folder after it was looked through must be looked at, too, before the folder is moved (V18, V26).
 //!
 //! Whatever appears does so under the shared lock, with its folder looked up again; whatever moves or removes
-//! a folder does so under the exclusive one, for as long as one rename takes.
+//! a folder does so under the exclusive one, for as long as one rename takes. Each device has a lock of its own: a
+//! rename that hangs holds up no other device (O10).
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
 use sekisho_http::Status;
@@ -16,7 +17,8 @@ use super::Failure;
 use super::beneath::Spot;
 use super::entries::{FolderId, id_of};
 
-static NAMES: RwLock<()> = RwLock::new(());
+/// The locks, by device. There are as many as devices that were ever written to.
+static NAMES: Mutex<BTreeMap<u64, &'static RwLock<()>>> = Mutex::new(BTreeMap::new());
 /// How many folders are being looked through.
 static WATCHES: AtomicUsize = AtomicUsize::new(0);
 /// Folders in which something has appeared while others are looked through.
@@ -25,6 +27,17 @@ static CHANGED: Mutex<Vec<FolderId>> = Mutex::new(Vec::new());
 const CHANGED_MAX: usize = 10_000;
 /// How often a folder is looked through again because something has appeared in it.
 const TRIES: usize = 4;
+
+fn names_of(device: u64) -> &'static RwLock<()> {
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    names.entry(device).or_insert_with(|| Box::leak(Box::default()))
+}
+
+/// The exclusive locks of these devices, always taken in the same order.
+fn lock_devices(devices: &BTreeSet<u64>) -> Vec<RwLockWriteGuard<'static, ()>> {
+    let lock = |device: &u64| names_of(*device).write().unwrap_or_else(PoisonError::into_inner);
+    devices.iter().map(lock).collect()
+}
 
 /// Something is going to appear in a folder.
 #[derive(Debug)]
@@ -35,10 +48,11 @@ pub(super) struct Appearing {
 impl Appearing {
     /// In the folder of this spot, which must still be where it was found (`STALE` otherwise).
     pub(super) fn at(spot: &Spot) -> Result<Self, Errno> {
-        let appearing = Self { _shared: NAMES.read().unwrap_or_else(PoisonError::into_inner) };
+        let id = id_of(&*spot.folder)?;
+        let shared = names_of(id.0).read().unwrap_or_else(PoisonError::into_inner);
+        let appearing = Self { _shared: shared };
         spot.check_place()?;
         if WATCHES.load(Ordering::SeqCst) > 0 {
-            let id = id_of(&*spot.folder)?;
             let mut changed = changed();
             if changed.len() < CHANGED_MAX {
                 changed.push(id);
@@ -53,10 +67,10 @@ impl Appearing {
 struct Watch;
 
 impl Watch {
-    fn begin() -> Self {
+    fn begin(devices: &BTreeSet<u64>) -> Self {
         WATCHES.fetch_add(1, Ordering::SeqCst);
-        // A writer that did not see it yet has finished its rename when this lock is taken.
-        drop(NAMES.write().unwrap_or_else(PoisonError::into_inner));
+        // A writer that did not see it yet has finished its rename when the locks are taken.
+        drop(lock_devices(devices));
         Self
     }
 }
@@ -77,11 +91,18 @@ pub(super) fn look_then_change<T>(
     look: impl Fn() -> Result<HashSet<FolderId>, Failure>,
     change: impl Fn() -> Result<T, Errno>,
 ) -> Result<Result<T, Errno>, Failure> {
-    let _watch = Watch::begin();
+    let devices = spots.iter().map(|spot| id_of(&*spot.folder).map(|id| id.0));
+    let devices: BTreeSet<u64> = match devices.collect() {
+        Ok(devices) => devices,
+        Err(errno) => return Ok(Err(errno)),
+    };
+    let _watch = Watch::begin(&devices);
     for _ in 0..TRIES {
         let before = changed().len();
         let seen = look()?;
-        let _exclusive = NAMES.write().unwrap_or_else(PoisonError::into_inner);
+        // Other file systems may be mounted below.
+        let mounted = seen.iter().map(|folder| folder.0);
+        let _exclusive = lock_devices(&devices.iter().copied().chain(mounted).collect());
         let (is_touched, is_full) = {
             let changed = changed();
             let new = changed.get(before..).unwrap_or(&changed);

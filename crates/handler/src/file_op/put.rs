@@ -74,7 +74,7 @@ pub(super) fn begin(call: &Call<'_>, file_ops: &FileOps) -> Result<Intake, Failu
     }
     let (path, has_etag) = (route_state.path.clone(), settings.etag);
     let put = Put { temp: None, spot, conditions, rules, file, path, has_etag };
-    Ok(Intake::new(Box::new(put), call.direct_bytes(file_ops)))
+    Ok(Intake::new(call.device(), Box::new(put), call.direct_bytes(file_ops)))
 }
 
 /// What time the client wants the file to have: `X-OC-Mtime`, or `Date`, as in nginx.

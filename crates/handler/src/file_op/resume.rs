@@ -137,7 +137,7 @@ fn begin(call: &Call<'_>, file_ops: &FileOps, programs: &Programs) -> Result<Fil
     }
     location.extend_from_slice(id.as_bytes());
     let (has_body, max) = (call.has_body, file_ops.unfinished_max);
-    Ok(FileOpStage::prepare(move || {
+    Ok(FileOpStage::prepare(&call.device(), move || {
         speaking(unfinished::admit(&shelf.folder, owner.as_bytes(), max, seconds))?;
         if let Err(failure) = shelf.write_note(&note) {
             unfinished::leave(&shelf.folder, &shelf.id);
@@ -161,13 +161,15 @@ fn go_on(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<FileOpSta
     let id = std::str::from_utf8(&store.name).ok().filter(|_| is_id).ok_or(Status::NOT_FOUND)?;
     let shelf = Shelf::find(call, file_ops, id)?;
     Ok(match head.method() {
-        Method::Head => FileOpStage::prepare(move || speaking(shelf.tell().map(Prepared::Answer))),
-        Method::Delete => {
-            FileOpStage::prepare(move || speaking(shelf.give_up().map(Prepared::Answer)))
-        }
+        Method::Head => FileOpStage::prepare(&call.device(), move || {
+            speaking(shelf.tell().map(Prepared::Answer))
+        }),
+        Method::Delete => FileOpStage::prepare(&call.device(), move || {
+            speaking(shelf.give_up().map(Prepared::Answer))
+        }),
         _ => {
             let piece = Piece::of(call);
-            FileOpStage::prepare(move || speaking(shelf.append(piece)))
+            FileOpStage::prepare(&call.device(), move || speaking(shelf.append(piece)))
         }
     })
 }

@@ -85,7 +85,7 @@ pub(super) fn begin(
         let boundary = multipart::boundary(content_type).ok_or(Status::BAD_REQUEST)?;
         let limits = Limits { parts_max: file_ops.parts_max, head_bytes_max: PART_HEAD_BYTES_MAX };
         stored.form = Some(Form::new(&boundary, limits));
-        return Ok(Intake::new(Box::new(stored), None));
+        return Ok(Intake::new(call.device(), Box::new(stored), None));
     }
     let name = raw_name(head, &call.route_state.query, store);
     if name.is_none() && is_urlencoded(content_type) {
@@ -96,7 +96,7 @@ pub(super) fn begin(
         ));
     }
     stored.begin_file(name)?;
-    Ok(Intake::new(Box::new(stored), call.direct_bytes(file_ops)))
+    Ok(Intake::new(call.device(), Box::new(stored), call.direct_bytes(file_ops)))
 }
 
 impl StoreTarget {

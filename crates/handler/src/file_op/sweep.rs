@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use sekisho_config::{Config, FileOps, PathMapping, Settings, Template};
 
 use super::{beneath, delete, resume, temp};
+use crate::disk::{self, Device};
 
 /// How often a folder with unfinished uploads is looked through while uploads come there.
 const AGAIN_SECS: i64 = 300;
@@ -28,7 +29,6 @@ const NAMES_MAX: usize = 1_000_000;
 pub(super) fn visit(folder: &Arc<OwnedFd>, life: Option<Duration>, seconds: i64) {
     static VISITED: LazyLock<Mutex<HashMap<(u64, u64), i64>>> = LazyLock::new(Mutex::default);
     let Ok(stat) = rustix::fs::fstat(&**folder) else { return };
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     {
         let mut visited = VISITED.lock().unwrap_or_else(PoisonError::into_inner);
         if visited.len() >= FOLDERS_MAX {
@@ -41,11 +41,11 @@ pub(super) fn visit(folder: &Arc<OwnedFd>, life: Option<Duration>, seconds: i64)
         }
         *last = seconds;
     }
-    let folder = Arc::clone(folder);
-    runtime.spawn_blocking(move || {
+    let own = Arc::clone(folder);
+    Device::of(&**folder).detach(move || {
         let mut sweep =
             Sweep { aim: Aim::Leftovers { life, seconds }, names_left: NAMES_MAX, removed: 0 };
-        if let Ok(opened) = delete::open_to_read(&*folder, b".") {
+        if let Ok(opened) = delete::open_to_read(&*own, b".") {
             // What cannot be read now is looked at another time.
             let _ = sweep.folder(&opened, 0);
         }
@@ -149,6 +149,7 @@ impl Sweep {
     fn folder(&mut self, folder: &OwnedFd, depth: usize) -> Result<(), Errno> {
         for entry in Dir::read_from(folder)? {
             let entry = entry?;
+            disk::note_progress();
             let name = entry.file_name().to_bytes();
             if matches!(name, b"." | b"..") {
                 continue;

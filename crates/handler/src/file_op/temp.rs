@@ -10,6 +10,8 @@ use std::sync::{Arc, LazyLock};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
+use crate::disk::Device;
+
 /// What the names of such files begin with.
 pub(super) const PREFIX: &str = ".sekisho-upload-";
 /// How often another name is tried.
@@ -190,10 +192,8 @@ impl Drop for Temp {
         let file = self.file.take();
         // Closing a file without a name deletes it: thousands of clients that leave at once would delay all
         // others.
-        if (self.bytes > LARGE_BYTES || is_deleted)
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn_blocking(move || drop(file));
+        if self.bytes > LARGE_BYTES || is_deleted {
+            Device::of(&*self.folder).detach(move || drop(file));
         }
     }
 }

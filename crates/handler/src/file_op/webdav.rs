@@ -42,8 +42,8 @@ impl<F> std::fmt::Debug for XmlBody<F> {
 }
 
 /// Takes a body of XML, and does this with it.
-fn receive(then: impl FnOnce(&[u8]) -> Outcome + Send + 'static) -> Intake {
-    Intake::new(Box::new(XmlBody { bytes: Vec::new(), then }), None)
+fn receive(call: &Call<'_>, then: impl FnOnce(&[u8]) -> Outcome + Send + 'static) -> Intake {
+    Intake::new(call.device(), Box::new(XmlBody { bytes: Vec::new(), then }), None)
 }
 
 impl<F: FnOnce(&[u8]) -> Outcome + Send> Sink for XmlBody<F> {

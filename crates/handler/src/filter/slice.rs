@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use sekisho_config::Level;
-use sekisho_filter::slice::Slices;
+use sekisho_filter::slice::{Slices, WrongSlice};
 use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_route::SubrequestTarget;
@@ -22,7 +22,8 @@ pub struct SliceTask {
     slices: Slices,
     /// What each slice asks for.
     target: SubrequestTarget,
-    /// Where the next byte of the present slice stands, and where it ends.
+    /// Where the present slice begins, where its next byte stands, and where it ends.
+    start: u64,
     at: u64,
     end: u64,
     /// Whether the present slice is passed over.
@@ -49,7 +50,7 @@ impl SliceTask {
         (at, end): (u64, u64),
     ) -> Self {
         let (is_passed_over, stage) = (false, Stage::Body);
-        Self { source, requests, slices, target, at, end, is_passed_over, stage }
+        Self { source, requests, slices, target, start: at, at, end, is_passed_over, stage }
     }
 
     /// The same, where the first slice has to be asked for again in its turn.
@@ -68,20 +69,27 @@ impl SliceTask {
         }
         match self.slices.check(fields.get("content-range"), fields.get("etag")) {
             Ok((range, _)) => {
-                (self.at, self.end) = (range.start, range.end);
+                (self.start, self.at, self.end) = (range.start, range.start, range.end);
                 Stage::Body
             }
-            Err(wrong) => {
-                self.requests.report(Level::Error, format_args!("{wrong}"));
-                Stage::Broken
-            }
+            Err(wrong) => self.broken(wrong),
         }
+    }
+
+    fn broken(&self, wrong: WrongSlice) -> Stage {
+        self.requests.report(Level::Error, format_args!("{wrong}"));
+        Stage::Broken
+    }
+
+    /// Its body is not what its head says.
+    fn wrong_length(&self) -> Stage {
+        self.broken(WrongSlice::Length(self.at - self.start, self.end - self.start))
     }
 
     /// The present slice is complete.
     fn next(&mut self) -> Stage {
         if self.at != self.end {
-            return Stage::Broken;
+            return self.wrong_length();
         }
         self.is_passed_over = false;
         let Some(start) = self.slices.next_start() else { return Stage::Complete };
@@ -129,7 +137,7 @@ impl Work for SliceTask {
                     let wanted = self.slices.wanted_of(self.at, out.body.len());
                     self.at += out.body.len() as u64;
                     if self.at > self.end {
-                        self.stage = Stage::Broken;
+                        self.stage = self.wrong_length();
                         out.body.clear();
                         continue;
                     }

@@ -17,7 +17,7 @@ use sekisho_lifecycle::Share;
 use super::order::SortOrder;
 use super::{is_lack, readme};
 use crate::file_cache;
-use crate::memory;
+use crate::memory::{self, Class};
 
 /// How many entries a listing has at the most, and how many bytes of names.
 const ENTRIES_MAX: usize = 1_000_000;
@@ -213,7 +213,7 @@ impl Reading {
     /// It is a large one: what it holds is taken from the budget from now on.
     pub(super) fn account(&mut self) -> Result<(), ReadError> {
         let bytes = self.memory_bytes();
-        self.share = memory::listings().take(bytes);
+        self.share = memory::budget(Class::Listings).take(bytes);
         if self.share.is_some() { Ok(()) } else { Err(ReadError::OverBudget) }
     }
 

@@ -187,14 +187,14 @@ mod tests {
         let (reading, stat) = open(dir.path());
         let key = Key::of(&stat, BY_NAME, Symlinks::Follow, LATER);
         assert!(key.is_some() && readings.find(key).is_none());
-        let before = crate::memory::listings().taken();
+        let before = crate::memory::budget(crate::memory::Class::Listings).taken();
         let first = readings.begin(key, reading).expect("there is room");
         assert!(first.step().expect("readable").is_none(), "there is more");
         let second = readings.find(key).expect("it is there");
         assert_eq!(all(&first), 3000);
         drop(first);
         assert_eq!(all(&second), 3000);
-        assert!(crate::memory::listings().taken() > before + 3000 * 24);
+        assert!(crate::memory::budget(crate::memory::Class::Listings).taken() > before + 3000 * 24);
         let entries = second.step().expect("readable");
         drop(second);
         assert!(readings.find(key).is_some(), "the request that shows it still has it");
@@ -203,7 +203,7 @@ mod tests {
         drop(elsewhere);
         drop(entries);
         assert!(readings.find(key).is_none(), "nothing is kept");
-        assert_eq!(crate::memory::listings().taken(), before);
+        assert_eq!(crate::memory::budget(crate::memory::Class::Listings).taken(), before);
     }
 
     /// F4: a client that changes a folder and looks at it sees what was changed.

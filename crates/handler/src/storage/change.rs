@@ -17,7 +17,7 @@ use super::{Client, Question, post, propfind, sweep, tus};
 use crate::cgi::HandlerContext;
 use crate::file_op::tus::is_spoken;
 use crate::file_op::{is_deep_enough, own_conditions};
-use crate::memory;
+use crate::memory::{self, Class};
 use crate::task::Task;
 use crate::upstream::Call;
 
@@ -82,7 +82,7 @@ pub(super) fn intake(call: &Call<'_>, storage: &Storage) -> Result<Rc<Intake>, S
     if memory::is_short() {
         return Err(Status::SERVICE_UNAVAILABLE);
     }
-    let share = memory::uploads().take(max).ok_or(Status::SERVICE_UNAVAILABLE)?;
+    let share = memory::budget(Class::Uploads).take(max).ok_or(Status::SERVICE_UNAVAILABLE)?;
     Ok(Intake::new(max, call.has_body, Some(share)))
 }
 

@@ -15,7 +15,7 @@ use super::work::{Done, Intake, Operation, Outcome, Undone, Work};
 use crate::file_op::{
     PART_HEAD_BYTES_MAX, form_name, is_urlencoded, random, raw_name, stored_answer, way_back,
 };
-use crate::memory;
+use crate::memory::{self, Class};
 use crate::task::Task;
 use crate::upstream::Call;
 
@@ -131,7 +131,7 @@ pub(super) fn start(
         let limits = Limits { parts_max: file_ops.parts_max, head_bytes_max: PART_HEAD_BYTES_MAX };
         let form = Form::new(&boundary, limits);
         let part = usize::try_from(storage.part_bytes).unwrap_or(usize::MAX);
-        let share = memory::uploads().take(part.saturating_add(STEP_BYTES));
+        let share = memory::budget(Class::Uploads).take(part.saturating_add(STEP_BYTES));
         let share = share.ok_or(Status::SERVICE_UNAVAILABLE)?;
         let intake = Intake::new(STEP_BYTES, call.has_body, Some(share));
         let body = Rc::clone(&intake);

@@ -21,7 +21,7 @@ use crate::file_op::tus::{
     DONE, DONE_LIFE, ID_BYTES, MEDIA_TYPE, NOTE, Note, OWNER_BYTES, PREFIX, VERSION, metadata,
     number, owner_of,
 };
-use crate::memory;
+use crate::memory::{self, Class};
 use crate::task::Task;
 use crate::upstream::Call;
 
@@ -84,7 +84,7 @@ fn wrong_version() -> Undone {
 fn intake(call: &Call<'_>, client: &Client, length: u64) -> Result<Rc<Intake>, Status> {
     let part = part_bytes(client.storage.part_bytes, Some(length));
     let max = usize::try_from(part).map_err(|_| Status::CONTENT_TOO_LARGE)?;
-    let share = memory::uploads().take(max).ok_or(Status::SERVICE_UNAVAILABLE)?;
+    let share = memory::budget(Class::Uploads).take(max).ok_or(Status::SERVICE_UNAVAILABLE)?;
     Ok(Intake::new(max, call.has_body, Some(share)))
 }
 

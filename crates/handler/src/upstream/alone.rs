@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
 
-use super::task::UpstreamTask;
+use super::cache::Instead;
+use super::task::{Advanced, UpstreamTask};
 use crate::task::{BodyIn, Describe, Outbox, Progress, Work, Wrapper};
 use crate::{forward, without};
 
@@ -15,12 +16,12 @@ use crate::{forward, without};
 #[derive(Debug)]
 pub(super) struct Steadfast {
     /// `None` only while it is dropped.
-    task: Option<UpstreamTask>,
+    task: Option<Box<UpstreamTask>>,
     is_over: bool,
 }
 
 impl Steadfast {
-    pub(super) const fn new(task: UpstreamTask) -> Self {
+    pub(super) const fn new(task: Box<UpstreamTask>) -> Self {
         Self { task: Some(task), is_over: false }
     }
 }
@@ -29,11 +30,11 @@ impl Wrapper for Steadfast {
     type Inner = UpstreamTask;
 
     fn inner(&self) -> Option<&Self::Inner> {
-        self.task.as_ref()
+        self.task.as_deref()
     }
 
     fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
-        self.task.as_mut()
+        self.task.as_deref_mut()
     }
 }
 
@@ -67,7 +68,7 @@ impl Describe for Steadfast {
     forward!(plain_bytes, upstream_view, describe_upstream, describe_body, describe_subrequests);
 
     fn name(&self) -> &'static str {
-        self.task.as_ref().map_or("proxy", Describe::name)
+        self.task.as_deref().map_or("proxy", Describe::name)
     }
 }
 
@@ -90,8 +91,10 @@ pub(super) const fn is_last(progress: &Progress) -> bool {
     )
 }
 
-/// Reads the answer to its end without a client.
-pub(super) async fn go_on(mut task: UpstreamTask) -> UpstreamTask {
+/// Reads the response to its end without a client. The stored one, if that would be given instead.
+pub(super) async fn go_on(
+    mut task: Box<UpstreamTask>,
+) -> (Box<UpstreamTask>, Option<Box<Instead>>) {
     let mut out = Outbox::default();
     task.hold(false, task.now());
     loop {
@@ -102,18 +105,20 @@ pub(super) async fn go_on(mut task: UpstreamTask) -> UpstreamTask {
                 None => std::future::pending().await,
             }
         });
-        let progress = poll_fn(|cx| {
+        let advanced = poll_fn(|cx| {
             let now = task.now();
-            match task.poll(cx, &mut out, now) {
-                Poll::Ready(progress) => Poll::Ready(Some(progress)),
+            match task.advance(cx, &mut out, now) {
+                Poll::Ready(advanced) => Poll::Ready(Some(advanced)),
                 Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
             }
         });
-        let progress = progress.await;
+        let advanced = advanced.await;
         out.body.clear();
         out.fields.clear();
-        if progress.is_some_and(|progress| is_last(&progress)) {
-            return task;
+        match advanced {
+            Some(Advanced::ServeStored(instead)) => return (task, Some(instead)),
+            Some(Advanced::Progress(progress)) if is_last(&progress) => return (task, None),
+            Some(Advanced::Progress(_)) | None => {}
         }
     }
 }

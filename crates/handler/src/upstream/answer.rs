@@ -1,6 +1,7 @@
 //! The head of a server's answer as the client gets it: fields that are hidden, places that have another name here,
 //! and what `X-Accel-…` asks for.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use sekisho_config::{
@@ -53,6 +54,8 @@ pub(super) struct Changes {
     cookie_domains: Vec<Renamed>,
     cookie_paths: Vec<Renamed>,
     cookie_flags: Vec<FlagsFor>,
+    /// An expression could not be decided within its bound.
+    is_exhausted: Cell<bool>,
 }
 
 impl Changes {
@@ -77,7 +80,13 @@ impl Changes {
             cookie_domains: rename(&forward.cookie_domains),
             cookie_paths: rename(&forward.cookie_paths),
             cookie_flags: cookie_flags.collect(),
+            is_exhausted: Cell::new(false),
         })
+    }
+
+    fn is_match(&self, matched: Matched) -> bool {
+        self.is_exhausted.set(self.is_exhausted.get() || matched == Matched::Exhausted);
+        matched == Matched::Yes
     }
 
     fn cookie(&self, pass: &Pass, value: &[u8]) -> Option<Vec<u8>> {
@@ -91,12 +100,14 @@ impl Changes {
         let name = value[..end].trim_ascii();
         let flags = self.cookie_flags.iter().find_map(|rule| match rule {
             FlagsFor::Text(own, flags) => own.eq_ignore_ascii_case(name).then_some(*flags),
-            FlagsFor::Pattern(pattern, flags) => pattern.regex.is_match(name).then_some(*flags),
+            FlagsFor::Pattern(pattern, flags) => {
+                self.is_match(pattern.regex.matches(name)).then_some(*flags)
+            }
         });
         set_cookie(
             value,
-            |domain| apply(pass, &self.cookie_domains, domain, replace_domain),
-            |path| apply(pass, &self.cookie_paths, path, replace_prefix),
+            |domain| self.apply(pass, &self.cookie_domains, domain, replace_domain),
+            |path| self.apply(pass, &self.cookie_paths, path, replace_prefix),
             flags.unwrap_or_default(),
         )
     }
@@ -148,32 +159,43 @@ fn filled(source: &Source<'_>, template: &Template, regex: &Expression) -> Vec<F
     pieces.collect()
 }
 
+/// For the log.
+pub(super) const EXHAUSTED: &str = "a regular expression took too many steps";
+
 type Replace = fn(&[u8], &[u8], &[u8]) -> Option<Vec<u8>>;
 
-/// The first rule that fits.
-fn apply(pass: &Pass, rules: &[Renamed], value: &[u8], replace: Replace) -> Option<Vec<u8>> {
-    rules.iter().find_map(|rule| match rule {
-        Renamed::Default => renamed_by_default(pass, value, replace),
-        Renamed::Text(from, to) => replace(value, from, to),
-        Renamed::Pattern(pattern, to) => {
-            let mut groups = Vec::new();
-            if pattern.regex.captures(value, &mut groups) != Matched::Yes {
-                return None;
-            }
-            let mut new = Vec::new();
-            for piece in to {
-                match piece {
-                    Filled::Text(text) => new.extend_from_slice(text),
-                    Filled::Group(at) => {
-                        let range = groups.get(*at).cloned().flatten();
-                        let text = range.and_then(|range| value.get(range));
-                        new.extend_from_slice(text.unwrap_or_default());
+impl Changes {
+    /// The first rule that fits.
+    fn apply(
+        &self,
+        pass: &Pass,
+        rules: &[Renamed],
+        value: &[u8],
+        replace: Replace,
+    ) -> Option<Vec<u8>> {
+        rules.iter().find_map(|rule| match rule {
+            Renamed::Default => renamed_by_default(pass, value, replace),
+            Renamed::Text(from, to) => replace(value, from, to),
+            Renamed::Pattern(pattern, to) => {
+                let mut groups = Vec::new();
+                if !self.is_match(pattern.regex.captures(value, &mut groups)) {
+                    return None;
+                }
+                let mut new = Vec::new();
+                for piece in to {
+                    match piece {
+                        Filled::Text(text) => new.extend_from_slice(text),
+                        Filled::Group(at) => {
+                            let range = groups.get(*at).cloned().flatten();
+                            let text = range.and_then(|range| value.get(range));
+                            new.extend_from_slice(text.unwrap_or_default());
+                        }
                     }
                 }
+                Some(new)
             }
-            Some(new)
-        }
-    })
+        })
+    }
 }
 
 /// What a head comes to.
@@ -185,6 +207,8 @@ pub(super) enum Answer {
     HandOver(Vec<u8>),
     /// An `error_page` answers.
     Intercepted(Status),
+    /// An expression of `proxy_redirect` or `proxy_cookie_…` ran out of steps: what it is for may matter.
+    Undecided,
 }
 
 /// What the head of an answer means for the client.
@@ -200,7 +224,7 @@ pub(super) struct Reading<'a> {
 impl Reading<'_> {
     fn redirect(&self, value: &[u8]) -> Option<Vec<u8>> {
         match self.changes {
-            Some(changes) => apply(self.pass, &changes.redirects, value, replace_prefix),
+            Some(changes) => changes.apply(self.pass, &changes.redirects, value, replace_prefix),
             None if self.pass.forward.redirects.is_empty() => None,
             None => renamed_by_default(self.pass, value, replace_prefix),
         }
@@ -259,6 +283,9 @@ impl Reading<'_> {
                 _ => None,
             };
             fields.push(name, new.as_deref().unwrap_or(value));
+        }
+        if self.changes.is_some_and(|changes| changes.is_exhausted.take()) {
+            return Answer::Undecided;
         }
         let says_length = self.is_head || head.has_body || code == 304;
         let length = if says_length { head.content_length } else { Some(0) };

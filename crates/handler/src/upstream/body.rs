@@ -4,8 +4,10 @@ use std::io;
 use std::sync::Arc;
 
 use sekisho_http::upstream::RequestBody as Length;
+use sekisho_lifecycle::Share;
 use sekisho_route::body_facts::BodyFacts;
 
+use crate::memory::{self, Class};
 use crate::request_body::{BodyFile, Gathered};
 use crate::task::ReturnedBody;
 
@@ -15,8 +17,8 @@ pub(super) enum Body {
     /// There is none.
     #[default]
     None,
-    /// Here.
-    Memory(Arc<Vec<u8>>),
+    /// Here, with its share of the budget.
+    Memory(Arc<Vec<u8>>, Option<Share>),
     /// A temporary file.
     File(BodyFile, u64),
     /// The client, which sends it while the server takes it; it cannot be sent twice.
@@ -28,16 +30,21 @@ pub(super) enum Body {
 pub(super) struct Streamed {
     bytes: Vec<u8>,
     is_too_long: bool,
+    /// Its memory.
+    share: Option<Share>,
 }
 
 impl Streamed {
-    /// More of it; beyond `max` bytes it is forgotten. Whether all of it is remembered.
+    /// More of it; beyond `max` bytes, or what the budget has for it, it is forgotten. Whether all of it is remembered.
     pub(super) fn push(&mut self, bytes: &[u8], max: usize) -> bool {
         self.is_too_long |= self.bytes.len() + bytes.len() > max;
-        if self.is_too_long {
-            self.bytes = Vec::new();
-        } else {
+        if !self.is_too_long {
             self.bytes.extend_from_slice(bytes);
+            let held = self.bytes.capacity();
+            self.is_too_long = !memory::hold(&mut self.share, Class::RequestBodies, held);
+        }
+        if self.is_too_long {
+            (self.bytes, self.share) = (Vec::new(), None);
         }
         !self.is_too_long
     }
@@ -62,7 +69,7 @@ impl From<Gathered> for Body {
     fn from(gathered: Gathered) -> Self {
         let bytes = gathered.len();
         match gathered {
-            Gathered::Memory(bytes) => Self::Memory(Arc::new(bytes)),
+            Gathered::Memory(bytes, share) => Self::Memory(Arc::new(bytes), share),
             Gathered::File(file) => Self::File(file, bytes),
         }
     }
@@ -71,15 +78,15 @@ impl From<Gathered> for Body {
 impl Body {
     /// One of no bytes, which is told.
     pub(super) fn empty() -> Self {
-        Self::Memory(Arc::default())
+        Self::Memory(Arc::default(), None)
     }
 
     /// What another handler gets of it.
     pub(super) fn give_back(self, streamed: &mut Streamed) -> ReturnedBody {
         match self {
             Self::None => ReturnedBody::Lost,
-            Self::Memory(bytes) => {
-                ReturnedBody::Whole(Gathered::Memory(Arc::unwrap_or_clone(bytes)))
+            Self::Memory(bytes, share) => {
+                ReturnedBody::Whole(Gathered::Memory(Arc::unwrap_or_clone(bytes), share))
             }
             Self::File(file, _) => ReturnedBody::Whole(Gathered::File(file)),
             Self::Stream(_) => streamed.take().map_or(ReturnedBody::Lost, ReturnedBody::Begun),
@@ -90,7 +97,7 @@ impl Body {
     pub(super) fn facts(&self) -> BodyFacts {
         match self {
             Self::None | Self::Stream(_) => BodyFacts::default(),
-            Self::Memory(bytes) => BodyFacts { bytes: Some(Arc::clone(bytes)), file: None },
+            Self::Memory(bytes, _) => BodyFacts { bytes: Some(Arc::clone(bytes)), file: None },
             Self::File(file, _) => BodyFacts { bytes: None, file: file.name().cloned() },
         }
     }
@@ -99,7 +106,7 @@ impl Body {
     pub(super) fn length(&self) -> Length {
         match self {
             Self::None => Length::None,
-            Self::Memory(bytes) => Length::Known(bytes.len() as u64),
+            Self::Memory(bytes, _) => Length::Known(bytes.len() as u64),
             Self::File(_, bytes) => Length::Known(*bytes),
             Self::Stream(length) => *length,
         }
@@ -115,7 +122,7 @@ impl Body {
     ) -> io::Result<&'a [u8]> {
         match self {
             Self::None | Self::Stream(_) => Ok(&[]),
-            Self::Memory(bytes) => {
+            Self::Memory(bytes, _) => {
                 let rest = bytes.get(at as usize..).unwrap_or_default();
                 Ok(&rest[..rest.len().min(max)])
             }

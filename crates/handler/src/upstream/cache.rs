@@ -49,22 +49,6 @@ pub(super) struct Question {
     signer: Option<Rc<dyn Sign>>,
 }
 
-impl Question {
-    /// The same for what goes on by itself.
-    fn again(&self) -> Self {
-        Self {
-            cache: Arc::clone(&self.cache),
-            key: self.key,
-            caching: Arc::clone(&self.caching),
-            asked: Arc::clone(&self.asked),
-            rules: Rc::clone(&self.rules),
-            is_bypassed: self.is_bypassed,
-            far: self.far.clone(),
-            signer: self.signer.clone(),
-        }
-    }
-}
-
 /// Fields that would make the answer specific to one request.
 const CONDITIONS: [&str; 6] =
     ["If-Modified-Since", "If-Unmodified-Since", "If-None-Match", "If-Match", "Range", "If-Range"];

@@ -1,5 +1,5 @@
 //! Asks DNS servers for the addresses of a name: by UDP from a new port each time, by TCP where an answer is too long
-//! for a datagram. The messages are `sekisho_upstream::resolve`'s.
+//! for a datagram. The number of questions at a time is bounded: each has a socket. The messages are `sekisho_upstream::resolve`'s.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,6 +11,8 @@ use sekisho_config::Resolver;
 use sekisho_upstream::resolve::{Addresses, Kind, ResolveFault, answer, query};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
+
+use crate::descriptors::dns_questions;
 
 /// How long one server has before the next is asked.
 const RESEND: Duration = Duration::from_secs(2);
@@ -88,7 +90,11 @@ async fn ask(resolver: &Resolver, name: &str, kind: Kind) -> Result<Addresses, N
 async fn ask_for(resolver: &Resolver, name: &str, kind: Kind) -> Result<Addresses, NoAddress> {
     let mut last = NoAddress::TimedOut;
     for server in resolver.servers.iter().cycle() {
-        match timeout(RESEND, ask_one(*server, name, kind)).await {
+        // The semaphore is never closed. What waits here has the time of the resolver, and then fails.
+        let permit = dns_questions().acquire().await;
+        let asked = timeout(RESEND, ask_one(*server, name, kind)).await;
+        drop(permit);
+        match asked {
             Ok(Ok(Ok(found))) => return Ok(found),
             Ok(Ok(Err(fault @ (ResolveFault::NoSuchName | ResolveFault::BadName)))) => {
                 return Err(NoAddress::Fault(fault));
@@ -139,6 +145,7 @@ async fn ask_one(
             found => return Ok(found),
         }
     }
+    drop(socket);
     let stream = TcpStream::connect(server).await?;
     let length = message.len() as u16;
     message.splice(..0, length.to_be_bytes());

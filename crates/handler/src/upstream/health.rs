@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use sekisho_config::{Family, HealthCheck, Level, MatchRules, Pattern, Template};
+use sekisho_config::{Family, HealthCheck, Level, MatchRules, Matched, Pattern, Template};
 use sekisho_http::upstream::{Event, Request, ResponseHead};
 use sekisho_http::{Fields, Version};
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::health::{Health, Verdict};
 use tokio::time::timeout;
 
+use super::answer::EXHAUSTED;
 use super::body::Body;
 use super::engine::engine;
 use super::exchange::{Exchange, Happened};
@@ -144,6 +145,7 @@ impl GroupChecks {
             match timeout(patience, connect(&context.pools().reactor, address, options)).await {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(ConnectError::Io(error))) => return Err(format!("connecting ({error})")),
+                Ok(Err(ConnectError::Circle(why))) => return Err(format!("connecting ({why})")),
                 Ok(Err(ConnectError::Tls(why))) => return Err(format!("SSL handshaking ({why})")),
                 Err(_) => return Err("connecting (timed out)".to_owned()),
             };
@@ -194,7 +196,7 @@ impl GroupChecks {
                 let happened = match exchange.receive(
                     cx,
                     context.pools(),
-                    (&mut body, false),
+                    (&mut body, usize::MAX),
                     context.now(),
                 ) {
                     Poll::Pending => return Poll::Pending,
@@ -242,29 +244,39 @@ fn judge_head(rules: &MatchRules, head: &ResponseHead) -> Result<(), String> {
     if !rules.head.passes(head) {
         return Err(format!("checking status code and fields (status {})", head.status.code()));
     }
-    let is_wrong = |(name, pattern, is_negated): &(Box<str>, Arc<Pattern>, bool)| {
-        let is_found = head.fields.all(name.as_bytes()).any(|value| matches(pattern, value));
-        is_found == *is_negated
-    };
-    match rules.header_patterns.iter().find(|rule| is_wrong(rule)) {
-        Some((name, ..)) => Err(format!("checking the field \"{name}\"")),
-        None => Ok(()),
+    for (name, pattern, is_negated) in &rules.header_patterns {
+        let mut values = head.fields.all(name.as_bytes());
+        let found = values.try_fold(false, |found, value| Ok(found || matches(pattern, value)?));
+        match found {
+            Ok(is_found) if is_found != *is_negated => {}
+            Ok(_) => return Err(format!("checking the field \"{name}\"")),
+            Err(Exhausted) => return Err(format!("checking the field \"{name}\" ({EXHAUSTED})")),
+        }
     }
+    Ok(())
 }
 
 fn judge_body(rules: &MatchRules, body: &[u8]) -> Result<(), String> {
     let body = &body[..body.len().min(BODY_BYTES_MAX)];
-    let is_right =
-        |(pattern, is_negated): &(Arc<Pattern>, bool)| matches(pattern, body) != *is_negated;
-    if rules.body_patterns.iter().all(is_right) {
-        Ok(())
-    } else {
-        Err("checking the body".to_owned())
+    for (pattern, is_negated) in &rules.body_patterns {
+        match matches(pattern, body) {
+            Ok(is_found) if is_found != *is_negated => {}
+            Ok(_) => return Err("checking the body".to_owned()),
+            Err(Exhausted) => return Err(format!("checking the body ({EXHAUSTED})")),
+        }
     }
+    Ok(())
 }
 
-fn matches(pattern: &Pattern, text: &[u8]) -> bool {
-    pattern.regex.is_match(text)
+/// An expression could not be decided within its bound: the check fails, whether it is negated or not.
+struct Exhausted;
+
+fn matches(pattern: &Pattern, text: &[u8]) -> Result<bool, Exhausted> {
+    match pattern.regex.matches(text) {
+        Matched::Yes => Ok(true),
+        Matched::No => Ok(false),
+        Matched::Exhausted => Err(Exhausted),
+    }
 }
 
 /// A check that runs. Where it is dropped before its end, it is made again.

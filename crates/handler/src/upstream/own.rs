@@ -11,17 +11,17 @@ use sekisho_config::{CacheChoice, Level, Pass, PassTo};
 use sekisho_http::{Fields, Method, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::request::{Rules, UpstreamRequest};
-use tokio::task::JoinHandle;
 
 use super::body::Body;
 use super::cache::{self, Cache, CachedTask, Purge};
+use super::circle::Cause;
 use super::group::Group;
 use super::pool::Pools;
-use super::sticky::Binding;
 use super::task::{Parts, Stage, UpstreamTask};
 use super::tls::Secure;
 use super::{By, Call, Key, manner};
 use crate::cgi::HandlerContext;
+use crate::disk::Operation;
 use crate::task::Task;
 
 /// A request of our own.
@@ -116,18 +116,17 @@ impl Sender {
     }
 
     /// Begins to forget what is kept under a key, if anything is kept at all.
-    pub(crate) fn forget(&self, key: &[u8]) -> Option<JoinHandle<io::Result<u64>>> {
+    pub(crate) fn forget(&self, key: &[u8]) -> Option<Operation<io::Result<u64>>> {
         let cache = self.cache.clone()?;
         let (key, now) = (key.to_vec(), self.context.now());
-        let runtime = tokio::runtime::Handle::try_current().ok()?;
-        Some(runtime.spawn_blocking(move || cache.purge(Purge::Key(&key), now)))
+        Some(cache.device().change(move || cache.purge(Purge::Key(&key), now)))
     }
 
     /// Begins to ask.
     pub(crate) fn send(&self, request: &OwnRequest, now: Moment) -> Box<dyn Task> {
         let mut task = self.task(request, now);
         request.signer.sign(task.pairs_mut());
-        Box::new(task)
+        task
     }
 
     /// The same; the answer may come from the cache, and is kept there. It must be a GET: an answer without a body could
@@ -155,7 +154,7 @@ impl Sender {
         Box::new(CachedTask::new(question, Rc::clone(&self.context), view, task))
     }
 
-    fn task(&self, request: &OwnRequest, now: Moment) -> UpstreamTask {
+    fn task(&self, request: &OwnRequest, now: Moment) -> Box<UpstreamTask> {
         let Self { context, pools, group, pass, secure, .. } = self;
         let forward = &pass.forward;
         let mut plan = pools.borrow_plan();
@@ -167,37 +166,38 @@ impl Sender {
         if let PassTo::Named(to) = &pass.to {
             plan.host.extend_from_slice(to.host.as_bytes());
         }
-        let binding = Rc::new(Binding::default());
-        let key = Key { by: By::Text(Vec::new()), binding: Rc::clone(&binding) };
+        let key = Key { by: By::Text(Vec::new()), binding: None };
         let selection = key.select(group);
         let rules = Rules { next: forward.next_upstream, connect_timeout: forward.connect_timeout };
         // The machine goes by the method: what must not be done twice is to it like a POST.
         let method = if request.is_repeatable { request.method } else { Method::Post };
         let machine = UpstreamRequest::new(rules, method, false, selection, now);
         let secured = secure.as_ref().map(|secure| (&*forward.tls, secure));
-        UpstreamTask::new(Parts {
+        Box::new(UpstreamTask::new(Parts {
             bind: None,
+            cause: Cause::default(),
             manner: manner((pass.family, false), secured, None),
             secure: secure.clone(),
             context: Rc::clone(context),
             pools: Rc::clone(pools),
+            permit: pools.permit(),
             resolving: group.names.is_some().then_some((key, now)),
             group: Arc::clone(group),
             pass: Arc::clone(pass),
             plan,
             machine,
-            body: request.body.clone().map_or(Body::None, Body::Memory),
+            body: request.body.clone().map_or(Body::None, |bytes| Body::Memory(bytes, None)),
             body_memory: 0,
             changes: None,
             error_pages: Arc::default(),
             status: None,
             is_head: request.method == Method::Head,
-            binding,
+            binding: None,
             stage: Stage::Ready,
             unsent: Body::None,
             has_body_ended: true,
             keeping: None,
-        })
+        }))
     }
 }
 

@@ -12,6 +12,7 @@ use sekisho_http::target::split_authority;
 use sekisho_http::upstream::push_end_to_end;
 use sekisho_http::{Fields, Status, Version};
 use sekisho_route::{Request, RouteState, Table, expand, push_origin};
+use sekisho_upstream::request::Try;
 use sekisho_upstream::rewrite::{TargetParts, upstream_target};
 
 use super::group::{Group, declared};
@@ -32,12 +33,14 @@ pub(super) struct Plan {
     pub(super) host: Vec<u8>,
     /// What goes before a path that `proxy_redirect` makes.
     pub(super) origin: Vec<u8>,
+    /// Memory for the tries of a request.
+    pub(super) tries: Vec<Try>,
 }
 
 impl Plan {
     /// Nothing of the request before is left.
     pub(super) fn clear(&mut self) {
-        let Self { method, target, version, pairs, is_tls, host, origin } = self;
+        let Self { method, target, version, pairs, is_tls, host, origin, tries: _ } = self;
         for text in [method, target, host, origin] {
             text.clear();
         }
@@ -47,12 +50,13 @@ impl Plan {
 
     /// The memory that it holds.
     pub(super) fn capacity(&self) -> usize {
-        let Self { method, target, pairs, host, origin, .. } = self;
+        let Self { method, target, pairs, host, origin, tries, .. } = self;
         method.capacity()
             + target.capacity()
             + pairs.capacity()
             + host.capacity()
             + origin.capacity()
+            + tries.capacity() * size_of::<Try>()
     }
 }
 
@@ -148,6 +152,9 @@ impl Source<'_> {
             Family::Proxy | Family::Grpc => {
                 self.target(pass, uri, is_computed, &mut plan.target);
                 self.fields(pass.family, &pass.forward, &mut plan);
+                if head.asks_tunnel() && plan.pairs.get("sec-websocket-key").is_none() {
+                    plan.pairs.push(b"Sec-WebSocket-Key", websocket_key(|| pools.random()));
+                }
                 plan.version = Some(pass.forward.http_version);
             }
             Family::FastCgi | Family::Scgi | Family::Uwsgi => {
@@ -233,6 +240,19 @@ impl Source<'_> {
             push_http_params(self.request.head, is_set, out);
         }
     }
+}
+
+/// The key of a WebSocket handshake (RFC 6455 §4.1), which a client of HTTP/2 or HTTP/3 does not send: 16 random bytes
+/// in base64.
+fn websocket_key(mut random: impl FnMut() -> u32) -> [u8; 24] {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut key = [b'='; 24];
+    for digit in &mut key[..22] {
+        *digit = DIGITS[(random() >> 26) as usize];
+    }
+    // The last digit has only two bits of the 128.
+    key[21] = DIGITS[(random() >> 30) as usize * 16];
+    key
 }
 
 /// Where a group may be known from.

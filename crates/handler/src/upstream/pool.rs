@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use sekisho_http::upstream::Scratch;
-use sekisho_lifecycle::Moment;
+use sekisho_lifecycle::{Moment, Share};
 use sekisho_transport::Reactor;
 use sekisho_upstream::keepalive::{self, Usage};
 
@@ -16,6 +16,7 @@ use super::engine::Engine;
 use super::group::Group;
 use super::plan::Plan;
 use super::stream::Stream;
+use crate::memory::{self, Class, PASSED_ON_BYTES};
 
 /// How many sets of buffers are kept.
 const WORK_MAX: usize = 64;
@@ -25,6 +26,8 @@ pub(super) const INPUT_BYTES: usize = 16 * 1024;
 const IDLE_READS_MAX: usize = 16;
 /// Buffers that have grown beyond this are not kept.
 const KEEP_BYTES: usize = 64 * 1024;
+/// Memory for this many requests is taken from the budget at once, so that the workers seldom meet there.
+const PERMITS: usize = 16;
 
 /// A connection to a server, with its protocol engine.
 #[derive(Debug)]
@@ -105,7 +108,7 @@ struct PoolKey {
 }
 
 /// Idle connections, as long as their group is there.
-type GroupPool = (Weak<Group>, keepalive::Pool<Connection>);
+type GroupPool = (Weak<Group>, keepalive::Pool<Box<Connection>>);
 
 /// What a worker keeps.
 #[derive(Debug)]
@@ -115,6 +118,9 @@ pub struct Pools {
     work: RefCell<Vec<Box<Work>>>,
     plans: RefCell<Vec<Plan>>,
     inputs: RefCell<Vec<Vec<u8>>>,
+    /// Requests in work, and the memory that the budget has granted for them (O9).
+    in_work: Cell<usize>,
+    granted: RefCell<Share>,
     random: Cell<u64>,
     is_watched: Cell<bool>,
     /// Where sockets to servers are watched.
@@ -129,10 +135,26 @@ impl Pools {
             work: RefCell::default(),
             plans: RefCell::default(),
             inputs: RefCell::default(),
+            in_work: Cell::new(0),
+            granted: RefCell::new(memory::budget(Class::ProxyBuffers).empty_share()),
             random: Cell::new(seed | 1),
             is_watched: Cell::new(false),
             reactor: Rc::clone(reactor),
         })
+    }
+
+    /// The memory of one more request; `None` where the budget does not have it.
+    pub(super) fn permit(self: &Rc<Self>) -> Option<Permit> {
+        let in_work = self.in_work.get() + 1;
+        let mut granted = self.granted.borrow_mut();
+        if in_work * PASSED_ON_BYTES > granted.bytes()
+            && !granted.resize((in_work + PERMITS - 1) * PASSED_ON_BYTES)
+            && !granted.resize(in_work * PASSED_ON_BYTES)
+        {
+            return None;
+        }
+        self.in_work.set(in_work);
+        Some(Permit(Rc::clone(self)))
     }
 
     /// A random number (xorshift), for `random`.
@@ -192,7 +214,7 @@ impl Pools {
         manner: u64,
         peer: usize,
         now: Moment,
-    ) -> Option<Connection> {
+    ) -> Option<Box<Connection>> {
         let mut groups = self.groups.borrow_mut();
         let (_, pool) = groups.get_mut(&PoolKey { group: group.serial, manner })?;
         while let Some((mut connection, usage)) = pool.take(peer, now) {
@@ -210,7 +232,7 @@ impl Pools {
         group: &Arc<Group>,
         manner: u64,
         peer: usize,
-        connection: Connection,
+        connection: Box<Connection>,
         now: Moment,
     ) {
         let reuse = connection.engine.get().reuse();
@@ -239,6 +261,22 @@ impl Pools {
             group.strong_count() > 0 && !pool.is_empty()
         });
         groups.values().filter_map(|(_, pool)| pool.next_deadline()).min()
+    }
+}
+
+/// The memory of a request that is passed on, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Permit(Rc<Pools>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let in_work = self.0.in_work.get() - 1;
+        self.0.in_work.set(in_work);
+        let mut granted = self.0.granted.borrow_mut();
+        if granted.bytes() >= (in_work + 2 * PERMITS) * PASSED_ON_BYTES {
+            // Less is always granted.
+            let _ = granted.resize((in_work + PERMITS) * PASSED_ON_BYTES);
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use sekisho_upstream::balance::Change;
 use sekisho_upstream::request::{Order, Rules, UpstreamRequest};
 
 use super::Key;
+use super::circle::Cause;
 use super::dns::NoAddress;
 use super::group::Group;
 use super::plan::{Known as Places, NoPlan, Source, group_at};
@@ -135,6 +136,7 @@ impl ServerSide {
                 secure,
                 preface: if is_udp { Vec::new() } else { preface },
                 is_udp,
+                cause: Cause::of(request.connection),
             },
             resolving,
             stage: Stage::Ready,
@@ -172,6 +174,11 @@ impl ServerSide {
                     }
                     Poll::Ready(Err(ConnectError::Io(error))) => {
                         self.fail(Failure::NotConnected(error.raw_os_error()), now);
+                    }
+                    Poll::Ready(Err(ConnectError::Circle(why))) => {
+                        let peer = *peer;
+                        self.report(Level::Error, Some(peer), format_args!("{why}"));
+                        self.fail(Failure::NotConnected(None), now);
                     }
                     Poll::Ready(Err(ConnectError::Tls(why))) => {
                         let peer = *peer;
@@ -238,7 +245,12 @@ impl ServerSide {
                 }
                 self.stage = Stage::Ended;
             }
-            Order::Forward | Order::Cut(_) | Order::Nothing => {}
+            // No response is read or stored here.
+            Order::Forward
+            | Order::ServeStale(_)
+            | Order::ServeRevalidated
+            | Order::Cut(_)
+            | Order::Nothing => {}
         }
     }
 

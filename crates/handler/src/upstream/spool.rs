@@ -1,22 +1,31 @@
 //! The part of a response that a slow client has not taken yet (`proxy_buffering`): in memory up to `proxy_buffers`,
 //! beyond that in a temporary file without a name, up to `proxy_max_temp_file_size`. So a slow client occupies no
-//! server. Only threads of the blocking pool touch the disk, one piece at a time.
+//! server. Only threads beside the event loop touch the disk (`disk.rs`), one piece at a time.
 //!
 //! Bytes come out in the order in which they went in, or not at all (O10): a piece stays in memory until the file has
 //! all of it. After a failed write the spool uses memory alone.
+//!
+//! The memory is in the budget (O9): where the share of proxy buffers is used up, a spool that is empty takes nothing, and
+//! the server is held back.
 
 use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use sekisho_config::TempFolder;
+use sekisho_lifecycle::Share;
+
+use crate::disk::{Device, Operation};
+use crate::temporary;
+
+use crate::memory::{self, Class, RESPONSE_BYTES_MIN};
 
 /// Maximum number of bytes that are read from the file at once.
-const READ_BYTES_MAX: u64 = 64 * 1024;
+const READ_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes that wait.
 ///
@@ -25,29 +34,31 @@ const READ_BYTES_MAX: u64 = 64 * 1024;
 /// ```
 #[derive(Debug, Default)]
 pub(super) struct Spool {
+    /// `proxy_temp_path`
+    folder: Option<TempFolder>,
     memory: Vec<u8>,
-    file: Option<File>,
+    file: Option<Arc<File>>,
     /// The range of the file that is still to be read.
     read: u64,
     written: u64,
-    disk: Option<JoinHandle<io::Result<Done>>>,
-    /// Length of the piece that is being written.
-    leaving: usize,
+    disk: Option<Operation<io::Result<Done>>>,
+    /// The piece that is being written; empty while none is.
+    leaving: Arc<Vec<u8>>,
     /// Nothing more is written to the disk.
     is_memory_only: bool,
     /// Why, until it has been reported.
     write_error: Option<io::Error>,
     /// Bytes are lost: the response cannot be completed.
     is_lost: bool,
+    /// The memory that it may have, until it is empty.
+    share: Option<Share>,
 }
 
 /// A finished operation of the disk.
 #[derive(Debug)]
 enum Done {
-    Written(File, usize),
-    /// The piece comes back, and so does the file with the pieces before it.
-    Unwritten(Option<File>, Vec<u8>, io::Error),
-    Read(File, Vec<u8>),
+    Written(Arc<File>),
+    Read(Vec<u8>),
 }
 
 /// Limits of a spool.
@@ -58,23 +69,36 @@ pub(super) struct Room {
 }
 
 impl Spool {
+    /// An empty one, whose file is in this folder.
+    pub(super) fn new(folder: Option<TempFolder>) -> Self {
+        Self { folder, ..Self::default() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.memory.is_empty() && self.disk.is_none() && self.read == self.written && !self.is_lost
     }
 
-    /// Whether more bytes may be added. Where the disk is busy, the task of `cx` is woken when it is idle.
-    pub(super) fn has_room(&mut self, cx: &mut Context<'_>, room: Room) -> bool {
+    /// How many bytes may be added. Where the disk is busy, the task of `cx` is woken when it is idle.
+    pub(super) fn room(&mut self, cx: &mut Context<'_>, room: Room) -> usize {
+        let budget = memory::budget(Class::ProxyBuffers);
+        if !self.share.get_or_insert_with(|| budget.empty_share()).resize(room.memory) {
+            self.share = None;
+            return 0;
+        }
         loop {
-            if self.memory.len() + self.leaving < room.memory {
-                return true;
+            let left = room.memory.saturating_sub(self.memory.len() + self.leaving.len());
+            if left > 0 {
+                // All that is granted: a buffer that is doubled as it grows takes more than that.
+                self.memory.reserve_exact(left);
+                return left;
             }
-            let is_file_full = self.written - self.read + self.leaving as u64 >= room.file;
+            let is_file_full = self.written - self.read + self.leaving.len() as u64 >= room.file;
             if self.is_memory_only || is_file_full {
-                return false;
+                return 0;
             }
             // A read that is in progress finishes first.
             if self.poll_disk(cx, None).is_pending() || self.is_lost {
-                return false;
+                return 0;
             }
             if !self.is_memory_only && self.memory.len() >= room.memory {
                 self.write_memory();
@@ -107,6 +131,7 @@ impl Spool {
                 // The file is empty: it is written from its beginning again, or not needed.
                 (self.read, self.written) = (0, 0);
                 std::mem::swap(out, &mut self.memory);
+                self.share = None;
                 return Poll::Ready(Ok(()));
             }
             self.read_file()?;
@@ -123,30 +148,30 @@ impl Spool {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let Some(disk) = &mut self.disk else { return Poll::Ready(Ok(())) };
-        if out.is_none() && self.leaving == 0 {
+        if out.is_none() && self.leaving.is_empty() {
             // A read is for the next call with `out`.
             return Poll::Pending;
         }
         let done = ready!(Pin::new(disk).poll(cx));
         self.disk = None;
-        self.leaving = 0;
-        match done.map_err(io::Error::other).and_then(|done| done) {
-            Ok(Done::Written(file, bytes)) => {
+        let piece = std::mem::take(&mut self.leaving);
+        match done.map_err(io::Error::from).and_then(|done| done) {
+            Ok(Done::Written(file)) => {
                 self.file = Some(file);
-                self.written += bytes as u64;
+                self.written += piece.len() as u64;
             }
-            Ok(Done::Unwritten(file, mut piece, error)) => {
-                self.file = file;
-                piece.append(&mut self.memory);
-                self.memory = piece;
-                (self.is_memory_only, self.write_error) = (true, Some(error));
-            }
-            Ok(Done::Read(file, bytes)) => {
-                self.file = Some(file);
+            Ok(Done::Read(bytes)) => {
                 self.read += bytes.len() as u64;
                 if let Some(out) = out {
                     out.extend_from_slice(&bytes);
                 }
+            }
+            // What could not be written is still here; a thread that is stuck has the piece, too.
+            Err(error) if !piece.is_empty() => {
+                let mut piece = Arc::unwrap_or_clone(piece);
+                piece.append(&mut self.memory);
+                self.memory = piece;
+                (self.is_memory_only, self.write_error) = (true, Some(error));
             }
             Err(error) => {
                 self.is_lost = true;
@@ -157,34 +182,29 @@ impl Spool {
     }
 
     fn write_memory(&mut self) {
-        let Ok(runtime) = Handle::try_current() else {
-            self.is_memory_only = true;
-            return;
-        };
-        let (file, at) = (self.file.take(), self.written);
-        let piece = std::mem::take(&mut self.memory);
-        self.leaving = piece.len();
-        self.disk = Some(runtime.spawn_blocking(move || {
-            let file = match file.map_or_else(tempfile::tempfile, Ok) {
-                Ok(file) => file,
-                Err(error) => return Ok(Done::Unwritten(None, piece, error)),
-            };
-            Ok(match file.write_all_at(&piece, at) {
-                Ok(()) => Done::Written(file, piece.len()),
-                Err(error) => Done::Unwritten(Some(file), piece, error),
-            })
+        let (file, at) = (self.file.clone(), self.written);
+        let piece = Arc::new(std::mem::take(&mut self.memory));
+        self.leaving = Arc::clone(&piece);
+        let folder = self.folder.clone();
+        let device = Device::at(&temporary::place(folder.as_ref()));
+        self.disk = Some(device.write(move || {
+            let made = || temporary::create(folder.as_ref()).map(Arc::new);
+            let file = file.map_or_else(made, Ok)?;
+            file.write_all_at(&piece, at)?;
+            Ok(Done::Written(file))
         }));
     }
 
     fn read_file(&mut self) -> io::Result<()> {
-        let runtime = Handle::try_current().map_err(io::Error::other)?;
-        let file = self.file.take().ok_or(io::ErrorKind::NotFound)?;
+        let file = Arc::clone(self.file.as_ref().ok_or(io::ErrorKind::NotFound)?);
         let at = self.read;
-        let bytes = (self.written - at).min(READ_BYTES_MAX) as usize;
-        self.disk = Some(runtime.spawn_blocking(move || {
+        let is_full = memory::is_full(Class::Responses);
+        let bytes_max = if is_full { RESPONSE_BYTES_MIN } else { READ_BYTES_MAX };
+        let bytes = (self.written - at).min(bytes_max as u64) as usize;
+        self.disk = Some(Device::of(&*file).read(move || {
             let mut piece = vec![0; bytes];
             file.read_exact_at(&mut piece, at)?;
-            Ok(Done::Read(file, piece))
+            Ok(Done::Read(piece))
         }));
         Ok(())
     }
@@ -218,7 +238,7 @@ mod tests {
         let mut error = None;
         while taken.len() < all.len() {
             round += 1;
-            let may_put = poll_fn(|cx| Poll::Ready(spool.has_room(cx, room))).await;
+            let may_put = poll_fn(|cx| Poll::Ready(spool.room(cx, room) > 0)).await;
             error = error.or(spool.take_write_error());
             if may_put && put < all.len() {
                 let end = (put + chunk).min(all.len());
@@ -230,7 +250,10 @@ mod tests {
                 poll_fn(|cx| spool.poll_take(cx, &mut out)).await.expect("bytes are not lost");
                 taken.append(&mut out);
             }
-            assert!(spool.memory.len() + spool.leaving <= room.memory + chunk, "memory is bounded");
+            assert!(
+                spool.memory.len() + spool.leaving.len() <= room.memory + chunk,
+                "memory is bounded"
+            );
             tokio::task::yield_now().await;
         }
         assert!(spool.is_empty());
@@ -262,14 +285,14 @@ mod tests {
         let room = Room { memory: 1000, file: 10_000 };
         let mut spool = Spool::default();
         for _ in 0..10 {
-            poll_fn(|cx| if spool.has_room(cx, room) { Poll::Ready(()) } else { Poll::Pending })
+            poll_fn(|cx| if spool.room(cx, room) > 0 { Poll::Ready(()) } else { Poll::Pending })
                 .await;
             spool.end().extend_from_slice(&[7; 1000]);
         }
-        let mut spool = Spool { file: Some(full_after(0)), ..Spool::default() };
+        let mut spool = Spool { file: Some(Arc::new(full_after(0))), ..Spool::default() };
         spool.end().extend_from_slice(&[7; 1000]);
         poll_fn(|cx| {
-            assert!(!spool.has_room(cx, room));
+            assert_eq!(spool.room(cx, room), 0);
             if spool.take_write_error().is_some() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -283,7 +306,7 @@ mod tests {
         for k in 0..20 {
             for part in [0, 1, 4096, 9000] {
                 for every in [2, 5, 1000] {
-                    let file = Some(full_after(k * room.memory as u64 + part));
+                    let file = Some(Arc::new(full_after(k * room.memory as u64 + part)));
                     let spool = Spool { file, ..Spool::default() };
                     let (taken, error) = pass_through(spool, &all, (room, 5000, every)).await;
                     assert!(taken == all, "{k}, {part}, {every}");

@@ -53,7 +53,8 @@ impl Sticky {
                     Some(text.into_boxed_str()).filter(|text| !text.is_empty())
                 };
                 if let Some(template) = domain {
-                    settings.domain = value(template);
+                    // A semicolon would begin another attribute.
+                    settings.domain = value(template).filter(|text| !text.contains(';'));
                 }
                 if let Some(template) = same_site {
                     // Anything else would be no attribute.

@@ -13,6 +13,7 @@ use sekisho_transport::{
     Connecting as ConnectingSocket, Reactor, Ready, Registration, Socket, SocketOptions, Transport,
 };
 
+use super::circle::{Cause, Hop, TooDeep};
 use super::group::Address;
 use super::tls::{Secure, TlsStream};
 
@@ -26,6 +27,14 @@ pub(super) enum ConnectError {
     Io(io::Error),
     /// The handshake failed.
     Tls(String),
+    /// Requests go in a circle.
+    Circle(TooDeep),
+}
+
+impl From<TooDeep> for ConnectError {
+    fn from(why: TooDeep) -> Self {
+        Self::Circle(why)
+    }
 }
 
 impl From<io::Error> for ConnectError {
@@ -47,6 +56,8 @@ pub(super) struct Options {
     pub(super) preface: Vec<u8>,
     /// Datagrams are sent.
     pub(super) is_udp: bool,
+    /// Who causes it.
+    pub(super) cause: Cause,
 }
 
 /// A connection to a server.
@@ -54,6 +65,8 @@ pub(super) struct Options {
 pub(super) struct Stream {
     io: Io,
     registration: Registration,
+    /// It may come back to this process.
+    hop: Option<Hop>,
 }
 
 #[derive(Debug)]
@@ -67,6 +80,10 @@ pub(super) fn connect(reactor: &Rc<Reactor>, address: Address, options: Options)
     let reactor = Rc::clone(reactor);
     Box::pin(async move {
         let wanted = SocketOptions { bind: options.bind, keepalive: options.keepalive };
+        let depth = match &address {
+            Address::Tcp(to) if !options.is_udp => options.cause.depth(*to)?,
+            _ => None,
+        };
         let mut connecting = match address {
             Address::Unix(_) if options.is_udp => {
                 return Err(io::Error::from(io::ErrorKind::Unsupported).into());
@@ -78,7 +95,8 @@ pub(super) fn connect(reactor: &Rc<Reactor>, address: Address, options: Options)
             Address::Tcp(address) => ConnectingSocket::tcp(&reactor, address, wanted)?,
         };
         let (socket, registration) = poll_fn(|cx| connecting.poll(cx)).await?;
-        let mut stream = Stream { io: Io::Plain(socket), registration };
+        let mut stream = Stream { io: Io::Plain(socket), registration, hop: None };
+        stream.hop = depth.and_then(|depth| Hop::new(stream.io.socket(), depth));
         let mut sent = 0;
         while sent < options.preface.len() {
             sent += poll_fn(|cx| stream.write(cx, &options.preface[sent..])).await?;
@@ -93,9 +111,9 @@ pub(super) fn connect(reactor: &Rc<Reactor>, address: Address, options: Options)
 impl Stream {
     /// Shakes hands.
     async fn secure(self, secure: Secure) -> Result<Self, String> {
-        let Self { io: Io::Plain(socket), registration } = self else { return Ok(self) };
+        let Self { io: Io::Plain(socket), registration, hop } = self else { return Ok(self) };
         let tls = TlsStream::new(socket, secure)?;
-        let mut stream = Self { io: Io::Tls(Box::new(tls)), registration };
+        let mut stream = Self { io: Io::Tls(Box::new(tls)), registration, hop };
         poll_fn(|cx| stream.poll_handshake(cx)).await.map_err(|error| error.to_string())?;
         Ok(stream)
     }
@@ -114,7 +132,7 @@ impl Stream {
         needed: Ready,
         call: impl FnOnce(&mut Io) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let Self { io, registration } = self;
+        let Self { io, registration, .. } = self;
         registration.update(io.socket());
         let done = call(io);
         if done.is_pending() {

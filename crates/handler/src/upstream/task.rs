@@ -22,22 +22,25 @@ use sekisho_upstream::fields::Accel;
 use sekisho_upstream::request::{Order, UpstreamRequest};
 
 use super::Key;
-use super::answer::{Answer, Changes, Reading};
+use super::answer::{Answer, Changes, EXHAUSTED, Reading};
 use super::body::{Body, Streamed};
 use super::cache::{Instead, Keeping};
+use super::circle::Cause;
 use super::dns::NoAddress;
 use super::exchange::{Exchange, Happened};
 use super::group::Group;
 use super::own::before_signature;
 use super::plan::Plan;
-use super::pool::Pools;
+use super::pool::{Permit, Pools};
 use super::resolve::Known;
 use super::spool::Spool;
 use super::sticky::Binding;
-use super::stream::{Connecting, Options, connect};
+use super::stream::{ConnectError, Connecting, Options, connect};
 use super::tls::Secure;
 use super::words::Words;
 use crate::cgi::HandlerContext;
+use crate::disk;
+use crate::memory::{self, Class, RESPONSE_BYTES_MIN};
 use crate::request_body::{Gathered, RequestBody};
 use crate::task::{Outbox, Progress};
 use keeping::report_unkept;
@@ -46,7 +49,7 @@ use keeping::report_unkept;
 const STDERR_LINE_BYTES_MAX: usize = 2048;
 /// Maximum number of bytes that one request may have its application write to the error log.
 const STDERR_BYTES_MAX: usize = 64 * 1024;
-/// So much of an answer is gathered before it is handed on, while more is there.
+/// Bytes of a response that are collected before they are handed on, unless memory is used up (O9).
 const HAND_ON_BYTES: usize = 128 * 1024;
 
 /// The stage of a request.
@@ -64,7 +67,7 @@ pub(super) enum Stage {
     /// A connection is being made.
     Connecting(usize, Connecting),
     /// A server has the request, or a part of it.
-    Exchanging(usize, Box<Exchange>),
+    Exchanging(usize, Exchange),
     /// It has had its ending.
     Ended,
 }
@@ -86,9 +89,14 @@ impl fmt::Debug for Stage {
 pub(super) struct Parts {
     pub(super) context: Rc<dyn HandlerContext>,
     pub(super) pools: Rc<Pools>,
+    /// Its memory; one that the server makes by itself goes on without, too.
+    #[expect(dead_code, reason = "held until the task is dropped")]
+    pub(super) permit: Option<Permit>,
     pub(super) group: Arc<Group>,
     /// The address that connections come from.
     pub(super) bind: Option<SocketAddr>,
+    /// Who causes connections.
+    pub(super) cause: Cause,
     /// By what connections differ that are not for the same use.
     pub(super) manner: u64,
     /// How connections are encrypted.
@@ -109,7 +117,7 @@ pub(super) struct Parts {
     /// Servers of the group are names that are to be looked up first: by what one is chosen then, and since when.
     pub(super) resolving: Option<(Key, Moment)>,
     /// What binds the client to a server (`sticky`).
-    pub(super) binding: Rc<Binding>,
+    pub(super) binding: Option<Rc<Binding>>,
     pub(super) stage: Stage,
     pub(super) has_body_ended: bool,
     /// What is done for the cache of the location.
@@ -129,8 +137,20 @@ enum Head {
 enum Ending {
     Done,
     Fail(Status),
+    /// The disk that the request's body goes to does not respond.
+    Busy,
     Break,
     HandOver(Vec<u8>),
+    /// The stored response is given instead.
+    ServeStored(Box<Instead>),
+}
+
+/// The result of a poll.
+#[derive(Debug)]
+pub(super) enum Advanced {
+    Progress(Progress),
+    /// The stored response is to be given instead; the request is over.
+    ServeStored(Box<Instead>),
 }
 
 /// A request to a group of servers.
@@ -142,8 +162,9 @@ pub(super) struct UpstreamTask {
     head: Option<Head>,
     is_head_given: bool,
     ending: Option<Ending>,
-    /// What servers sent, for the logs: one for each try.
-    counts: Vec<Counts>,
+    /// What the present server was sent and has sent, for the logs; and those before it.
+    counts: Counts,
+    past_counts: Vec<Counts>,
     /// The fields of the last answer, if they are needed.
     accel: Accel,
     /// The fields of an answer that is replaced by another one.
@@ -179,20 +200,23 @@ struct Counts {
 }
 
 impl UpstreamTask {
-    pub(super) fn new(parts: Parts) -> Self {
+    pub(super) fn new(mut parts: Parts) -> Self {
+        parts.machine.reuse(std::mem::take(&mut parts.plan.tries));
+        let spool = Spool::new(parts.pass.forward.temp_path.clone());
         Self {
             parts,
             head: None,
             is_head_given: false,
             ending: None,
-            counts: Vec::new(),
+            counts: Counts::default(),
+            past_counts: Vec::new(),
             accel: Accel::default(),
             answered: Fields::default(),
             received: BodyFacts::default(),
             streamed: Streamed::default(),
             replayed: 0,
             is_held: false,
-            spool: Spool::default(),
+            spool,
             is_tunnel: false,
             is_tunnel_ending: false,
             awaits_room: false,
@@ -267,41 +291,32 @@ impl UpstreamTask {
         Poll::Ready(())
     }
 
-    /// Carries out what the machine orders.
-    fn obey(&mut self, order: Order, out: &mut Outbox, now: Moment) {
-        self.note_change();
+    /// Carries out what the machine orders: the only place that does.
+    fn carry_out(&mut self, order: Order, out: &mut Outbox, now: Moment) {
+        if let Some((peer, Change::Disabled)) = self.parts.machine.take_change() {
+            let what = format_args!("upstream server temporarily disabled");
+            self.report(Level::Warn, Some(peer), what);
+        }
+        if let Order::Fail(Failure::NoLive) | Order::ServeStale(Some(Failure::NoLive)) = order {
+            let words = Words(Failure::NoLive, Phase::Connecting);
+            self.report(Level::Error, None, format_args!("{words}"));
+        }
         match order {
+            Order::Nothing => {}
             Order::Connect { peer, may_be_kept } => self.connect(peer, may_be_kept, now),
             Order::Forward => self.forward(out),
-            Order::Fail(failure) => {
-                if failure == Failure::NoLive {
-                    let words = Words(failure, Phase::Connecting);
-                    self.report(Level::Error, None, format_args!("{words}"));
-                }
-                if self.kept_stands_in(failure) {
-                    self.end(Ending::Break);
-                } else {
-                    self.end(Ending::Fail(failure.status()));
-                }
-            }
+            Order::ServeRevalidated => self.serve_revalidated(),
+            Order::ServeStale(_) => self.serve_stale(),
+            Order::Fail(failure) => self.end(Ending::Fail(failure.status())),
             Order::Cut(_) => self.end(Ending::Break),
-            Order::Nothing => {}
-        }
-    }
-
-    fn note_change(&mut self) {
-        if let Some((peer, Change::Disabled)) = self.parts.machine.take_change() {
-            self.report(
-                Level::Warn,
-                Some(peer),
-                format_args!("upstream server temporarily disabled"),
-            );
         }
     }
 
     fn connect(&mut self, peer: usize, may_be_kept: bool, now: Moment) {
         self.leave();
-        self.counts.push(Counts::default());
+        if self.parts.machine.tries().len() > 1 {
+            self.past_counts.push(std::mem::take(&mut self.counts));
+        }
         let Parts { group, pools, pass, .. } = &self.parts;
         let forward = Arc::clone(&pass.forward);
         let kept = if may_be_kept { pools.take(group, self.parts.manner, peer, now) } else { None };
@@ -316,10 +331,28 @@ impl UpstreamTask {
             bind: self.parts.bind,
             keepalive: forward.socket_keepalive,
             secure: self.parts.secure.clone(),
+            cause: self.parts.cause,
             ..Options::default()
         };
         self.parts.stage =
             Stage::Connecting(peer, connect(&pools.reactor, address.clone(), options));
+    }
+
+    /// There is no connection.
+    fn connect_failed(&mut self, peer: usize, error: ConnectError, now: Moment) -> Order {
+        let failure = match error {
+            ConnectError::Io(error) => Failure::NotConnected(error.raw_os_error()),
+            ConnectError::Circle(why) => {
+                self.report(Level::Error, Some(peer), format_args!("{why}"));
+                Failure::NotConnected(None)
+            }
+            ConnectError::Tls(why) => {
+                let what = format_args!("upstream SSL certificate or handshake: {why}");
+                self.report(Level::Error, Some(peer), what);
+                Failure::NotSecured
+            }
+        };
+        self.fail(failure, Phase::Connecting, now)
     }
 
     /// A connection is there: the request is framed.
@@ -338,7 +371,7 @@ impl UpstreamTask {
         };
         match exchange.start(&request, now) {
             Ok(()) => {
-                self.parts.stage = Stage::Exchanging(peer, Box::new(exchange));
+                self.parts.stage = Stage::Exchanging(peer, exchange);
                 self.replayed = 0;
                 self.replay(now);
             }
@@ -351,14 +384,14 @@ impl UpstreamTask {
         }
     }
 
-    /// The present try has failed.
-    fn fail(&mut self, failure: Failure, phase: Phase, out: &mut Outbox, now: Moment) {
+    /// The present try has failed. What is to be done about it.
+    fn fail(&mut self, failure: Failure, phase: Phase, now: Moment) -> Order {
         let (peer, is_answered) = match &self.parts.stage {
             Stage::Exchanging(peer, exchange) => {
                 (*peer, exchange.connection.engine.get().is_answered())
             }
             Stage::Connecting(peer, _) => (*peer, false),
-            _ => return,
+            _ => return Order::Nothing,
         };
         let kind = match failure {
             Failure::ConnectTimeout => Some(DeadlineKind::UpstreamConnect),
@@ -377,25 +410,22 @@ impl UpstreamTask {
         if !is_again {
             self.report(Level::Error, Some(peer), format_args!("{}", Words(failure, phase)));
         }
-        self.obey(order, out, now);
+        order
     }
 
-    fn lose(&mut self, error: &io::Error, out: &mut Outbox, now: Moment) {
-        let Stage::Exchanging(_, exchange) = &mut self.parts.stage else { return };
+    fn lose(&mut self, error: &io::Error, now: Moment) -> Order {
+        let Stage::Exchanging(_, exchange) = &mut self.parts.stage else { return Order::Nothing };
         let engine = exchange.connection.engine.get_mut();
         let phase = engine.phase();
         let failure = match engine.lost(error.raw_os_error(), now) {
             Some(Event::Failed(failure)) => failure,
             _ => Failure::Lost(error.raw_os_error()),
         };
-        self.fail(failure, phase, out, now);
+        self.fail(failure, phase, now)
     }
 
     /// The head of the answer is for the client.
     fn forward(&mut self, out: &mut Outbox) {
-        if self.gives_kept() {
-            return;
-        }
         let Stage::Exchanging(peer, exchange) = &self.parts.stage else { return };
         let reading = Reading {
             pass: &self.parts.pass,
@@ -412,7 +442,7 @@ impl UpstreamTask {
                     out.is_kept = keeping.is_storing();
                 }
                 let Parts { group, context, binding, .. } = &self.parts;
-                if let Some(sticky) = &group.sticky
+                if let (Some(sticky), Some(binding)) = (&group.sticky, binding)
                     && let Some(peer) = group.balancer.peers().get(*peer)
                 {
                     let times = (context.now(), context.wall_secs());
@@ -433,34 +463,35 @@ impl UpstreamTask {
                 self.answered.clone_from(&head.fields);
                 self.finish_early(Ending::Fail(status));
             }
+            Answer::Undecided => {
+                out.fields.clear();
+                self.parts.context.report(Level::Error, format_args!("{EXHAUSTED}"));
+                self.finish_early(Ending::Fail(Status::INTERNAL_SERVER_ERROR));
+            }
         }
     }
 
     /// What can be taken now.
-    fn next(&mut self, out: &mut Outbox) -> Option<Progress> {
-        match self.head.take() {
-            Some(Head::Informational(status)) => return Some(Progress::Informational(status)),
-            Some(Head::Final(status, length)) => {
-                self.is_head_given = true;
-                return Some(Progress::Head(status, length));
-            }
-            Some(Head::Upgrade(protocol)) => {
-                self.is_head_given = true;
-                return Some(Progress::Upgrade(protocol));
-            }
-            None => {}
+    fn next(&mut self, out: &mut Outbox) -> Option<Advanced> {
+        if let Some(head) = self.head.take() {
+            self.is_head_given |= !matches!(head, Head::Informational(_));
+            return Some(Advanced::Progress(match head {
+                Head::Informational(status) => Progress::Informational(status),
+                Head::Final(status, length) => Progress::Head(status, length),
+                Head::Upgrade(protocol) => Progress::Upgrade(protocol),
+            }));
         }
         // A client that has all of an answer finds it in the cache when it asks again.
         if self.is_storing() {
             return None;
         }
         if !out.body.is_empty() && self.is_head_given {
-            return Some(Progress::Body);
+            return Some(Advanced::Progress(Progress::Body));
         }
         if !self.spool.is_empty() {
             return None;
         }
-        Some(match self.ending.take()? {
+        Some(Advanced::Progress(match self.ending.take()? {
             Ending::Done => {
                 if out.trailers.is_some() {
                     out.trailers = Some(self.passed_trailers());
@@ -468,17 +499,31 @@ impl UpstreamTask {
                 Progress::Done
             }
             Ending::Fail(status) => Progress::Fail(status),
+            Ending::Busy => {
+                out.fields.push("Retry-After", disk::RETRY_AFTER);
+                Progress::Fail(Status::SERVICE_UNAVAILABLE)
+            }
             Ending::Break => Progress::Break,
             Ending::HandOver(target) => Progress::HandOver(target),
-        })
+            Ending::ServeStored(instead) => return Some(Advanced::ServeStored(instead)),
+        }))
     }
 
-    /// Moves bytes; `Ready` when something is to be looked at.
-    fn exchange_step(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<()> {
+    /// Moves bytes, at most `bytes_max` of them at once to where they belong; `Ready` when something is to be looked at or
+    /// done.
+    fn exchange_step(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Outbox,
+        bytes_max: usize,
+        now: Moment,
+    ) -> Poll<Order> {
         if self.is_replaying() {
             self.replay(now);
         }
-        let Stage::Exchanging(_, exchange) = &mut self.parts.stage else { return Poll::Ready(()) };
+        let Stage::Exchanging(_, exchange) = &mut self.parts.stage else {
+            return Poll::Ready(Order::Nothing);
+        };
         match exchange.send(cx, &self.parts.body, now) {
             Ok(is_moved) => {
                 if is_moved {
@@ -490,14 +535,11 @@ impl UpstreamTask {
             }
             // A server may answer and close before it has read all: its answer counts.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe && exchange.sent > 0 => {}
-            Err(error) => {
-                self.lose(&error, out, now);
-                return Poll::Ready(());
-            }
+            Err(error) => return Poll::Ready(self.lose(&error, now)),
         }
         if self.is_tunnel_ending && exchange.is_all_sent() {
             self.finish_early(Ending::Done);
-            return Poll::Ready(());
+            return Poll::Ready(Order::Nothing);
         }
         if let Some(at) = self.resumes
             && !at.is_due(now)
@@ -512,44 +554,72 @@ impl UpstreamTask {
                     exchange.hold(true, now);
                     return Poll::Pending;
                 }
-                Poll::Ready(Ok(())) if self.is_held => {}
-                Poll::Ready(Ok(())) => exchange.hold(false, now),
-                Poll::Ready(Err(error)) => report_unkept(&*self.parts.context, &error),
+                Poll::Ready(stored) => {
+                    if !self.is_held {
+                        exchange.hold(false, now);
+                    }
+                    if let Err(error) = stored {
+                        report_unkept(&*self.parts.context, &error);
+                    }
+                }
             }
         }
-        let phase = exchange.connection.engine.get().phase();
+        self.receive(cx, out, bytes_max, now)
+    }
+
+    /// Takes what the server has sent, as far as nothing else is to be done meanwhile.
+    fn receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Outbox,
+        bytes_max: usize,
+        now: Moment,
+    ) -> Poll<Order> {
         let is_paced = self.parts.pass.forward.read_rate > 0;
-        let given = out.body.len();
-        let pools = &self.parts.pools;
-        match exchange.receive(cx, pools, (&mut out.body, is_paced), now) {
-            Poll::Ready(Ok(happened)) => {
-                // The server may take more than before (HTTP/2: its window is open again).
-                if std::mem::take(&mut self.awaits_room) {
-                    cx.waker().wake_by_ref();
-                }
-                let before = exchange.received;
-                self.handle(happened, phase, out, now);
-                self.keep_bytes(&out.body[given.min(out.body.len())..]);
-                self.pace(before, now);
-                Poll::Ready(())
-            }
-            Poll::Ready(Err(error)) => {
-                self.lose(&error, out, now);
-                Poll::Ready(())
-            }
-            Poll::Pending => {
-                // What came in the same turn wins (T3): only now the deadline acts.
-                let is_due =
-                    exchange.next_deadline().is_some_and(|deadline| deadline.at.is_due(now));
-                if !is_due {
-                    return Poll::Pending;
-                }
-                match exchange.connection.engine.get_mut().expire(now) {
-                    Some(Event::Failed(failure)) => {
-                        self.fail(failure, phase, out, now);
-                        Poll::Ready(())
+        let end = if is_paced { 0 } else { out.body.len().saturating_add(bytes_max) };
+        loop {
+            let Stage::Exchanging(_, exchange) = &mut self.parts.stage else {
+                return Poll::Ready(Order::Nothing);
+            };
+            let phase = exchange.connection.engine.get().phase();
+            let given = out.body.len();
+            let pools = &self.parts.pools;
+            let direct_max = end.saturating_sub(given);
+            match exchange.receive(cx, pools, (&mut out.body, direct_max), now) {
+                Poll::Ready(Ok(happened)) => {
+                    // The server may take more than before (HTTP/2: its window is open again).
+                    if std::mem::take(&mut self.awaits_room) {
+                        cx.waker().wake_by_ref();
                     }
-                    _ => Poll::Pending,
+                    let (before, is_all_sent) = (exchange.received, exchange.is_all_sent());
+                    let order = self.handle(happened, phase, out, now);
+                    if let Some(keeping) = &mut self.parts.keeping {
+                        keeping.push(&out.body[given.min(out.body.len())..]);
+                    } else if matches!(happened, Happened::Event(Event::Body(_)))
+                        && is_all_sent
+                        && !is_paced
+                        && out.body.len() < end
+                        && !Self::is_enough(out.body.len())
+                    {
+                        continue;
+                    }
+                    if is_paced {
+                        self.pace(before, now);
+                    }
+                    return Poll::Ready(order);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(self.lose(&error, now)),
+                Poll::Pending => {
+                    // What came in the same turn wins (T3): only now the deadline acts.
+                    let is_due =
+                        exchange.next_deadline().is_some_and(|deadline| deadline.at.is_due(now));
+                    if !is_due {
+                        return Poll::Pending;
+                    }
+                    return match exchange.connection.engine.get_mut().expire(now) {
+                        Some(Event::Failed(failure)) => Poll::Ready(self.fail(failure, phase, now)),
+                        _ => Poll::Pending,
+                    };
                 }
             }
         }
@@ -558,9 +628,6 @@ impl UpstreamTask {
     /// `proxy_limit_rate`
     fn pace(&mut self, received: u64, now: Moment) {
         let rate = self.parts.pass.forward.read_rate;
-        if rate == 0 {
-            return;
-        }
         let since = *self.reading_since.get_or_insert(now);
         let earned = u128::from(rate) * (now.since(since).as_millis() + 1000) / 1000;
         let ahead = u128::from(received).saturating_sub(earned);
@@ -571,13 +638,19 @@ impl UpstreamTask {
         }
     }
 
-    fn handle(&mut self, happened: Happened, phase: Phase, out: &mut Outbox, now: Moment) {
+    /// Takes what the server has sent. What is to be done about it.
+    fn handle(&mut self, happened: Happened, phase: Phase, out: &mut Outbox, now: Moment) -> Order {
         let event = match happened {
-            Happened::Moved => return,
-            Happened::Direct(count) => return self.count_body(count),
+            Happened::Moved => return Order::Nothing,
+            Happened::Direct(count) => {
+                self.count_body(count);
+                return Order::Nothing;
+            }
             Happened::Event(event) => event,
         };
-        let Stage::Exchanging(peer, exchange) = &mut self.parts.stage else { return };
+        let Stage::Exchanging(peer, exchange) = &mut self.parts.stage else {
+            return Order::Nothing;
+        };
         match event {
             // Expectations are met by this server itself (H7).
             Event::Informational => {
@@ -590,8 +663,7 @@ impl UpstreamTask {
             Event::Head => {
                 let status = exchange.work.scratch.head.status;
                 let Parts { group, machine, pools, .. } = &mut self.parts;
-                let order = machine.answered(status, &group.balancer, now, || pools.random());
-                self.obey(order, out, now);
+                return machine.answered(status, &group.balancer, now, || pools.random());
             }
             Event::Body(span) => {
                 let bytes = exchange.span(span);
@@ -610,13 +682,14 @@ impl UpstreamTask {
                 let count = bytes.len();
                 self.report_stderr(peer, &text, count, phase);
                 if is_caught {
-                    self.fail(Failure::BadHead(HeadFault::Caught), phase, out, now);
+                    return self.fail(Failure::BadHead(HeadFault::Caught), phase, now);
                 }
             }
             Event::End => self.finish(now),
             Event::Upgraded => self.upgrade(out, now),
-            Event::Failed(failure) => self.fail(failure, phase, out, now),
+            Event::Failed(failure) => return self.fail(failure, phase, now),
         }
+        Order::Nothing
     }
 
     /// Logs what the application says about the request, within limits.
@@ -659,15 +732,31 @@ impl UpstreamTask {
     }
 
     fn count_body(&mut self, bytes: usize) {
-        if let Some(counts) = self.counts.last_mut() {
-            counts.body += bytes as u64;
-        }
+        self.counts.body += bytes as u64;
+    }
+
+    /// How much is gathered before it is handed on.
+    fn hand_on_bytes() -> usize {
+        let is_full = memory::is_full(Class::Responses) || memory::is_full(Class::Filters);
+        if is_full { RESPONSE_BYTES_MIN } else { HAND_ON_BYTES }
+    }
+
+    /// Whether this many bytes of a response are handed on before more are read. The budget is asked only for more than
+    /// its minimum.
+    fn is_enough(bytes: usize) -> bool {
+        bytes >= RESPONSE_BYTES_MIN && bytes >= Self::hand_on_bytes()
     }
 
     /// Whether the answer is read though the client does not take it.
     fn buffers(&self) -> bool {
         let is_on = self.accel.buffering.unwrap_or(self.parts.pass.forward.buffering);
         is_on && self.is_head_given && !self.is_tunnel
+    }
+
+    fn give_back_input(&mut self) {
+        if let Stage::Exchanging(_, exchange) = &mut self.parts.stage {
+            exchange.give_back_input(&self.parts.pools);
+        }
     }
 
     fn hold_engine(&mut self, is_held: bool, now: Moment) {
@@ -710,16 +799,21 @@ impl UpstreamTask {
         self.parts
             .context
             .report(Level::Crit, format_args!("cannot buffer a request body: {error}"));
-        self.end(Ending::Fail(Status::INTERNAL_SERVER_ERROR));
+        let failed = Ending::Fail(Status::INTERNAL_SERVER_ERROR);
+        self.end(if disk::is_busy(error) { Ending::Busy } else { failed });
     }
 }
 
 impl Drop for UpstreamTask {
     fn drop(&mut self) {
         // The client is gone, or something else answers: no server is to blame.
-        let now = self.parts.context.now();
-        self.parts.machine.abandoned(&self.parts.group.balancer, now);
+        if !self.parts.machine.is_over() {
+            let now = self.parts.context.now();
+            self.parts.machine.abandoned(&self.parts.group.balancer, now);
+        }
         self.leave();
-        self.parts.pools.give_back_plan(std::mem::take(&mut self.parts.plan));
+        let mut plan = std::mem::take(&mut self.parts.plan);
+        plan.tries = self.parts.machine.take_memory();
+        self.parts.pools.give_back_plan(plan);
     }
 }

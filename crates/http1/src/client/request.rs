@@ -1,10 +1,10 @@
 //! The request that goes out, built from parsed pairs and never from received text: one `Host`, one
 //! `Content-Length` or chunks, nothing about another connection, no line end in a value (U3).
 
+use sekisho_http::Version;
 use sekisho_http::target::is_host;
-use sekisho_http::token::{is_token_byte, is_value_byte};
+use sekisho_http::token::{is_token, is_value};
 use sekisho_http::upstream::{Request, RequestBody, RequestFault, is_hop_by_hop};
-use sekisho_http::{Fields, Version};
 
 /// What is remembered of a request whose head was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,12 +19,12 @@ pub(super) struct Asked {
 
 /// Writes a request head to `out`, or nothing at all.
 pub(super) fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<Asked, RequestFault> {
-    let host = check(request)?;
-    let pairs = request.pairs;
-    let upgrade = pairs.get("upgrade").filter(|_| has_option(pairs, b"upgrade"));
+    let Checked { host, upgrade, is_close, wants_trailers } = check(request)?;
+    let keeps = request.keeps_alive && !is_close;
+    let is_11 = request.version == Version::Http11;
     // An upgrade exists in HTTP/1.1 only (RFC 9110 §7.8).
-    let upgrade = upgrade.filter(|value| !value.is_empty() && request.version == Version::Http11);
-    let keeps = request.keeps_alive && !has_option(pairs, b"close");
+    let upgrade = upgrade.filter(|_| is_11);
+    let wants_trailers = wants_trailers && is_11;
 
     for part in [request.method, b" ", request.target, b" "] {
         out.extend_from_slice(part);
@@ -41,15 +41,14 @@ pub(super) fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<Asked, 
         }
         RequestBody::Unknown => field(out, b"Transfer-Encoding", b"chunked"),
     }
-    let wants_trailers = request.version == Version::Http11 && has_word(pairs, b"te", b"trailers");
     let option: &[u8] = match (upgrade, keeps, request.version, wants_trailers) {
         (Some(_), _, _, false) => b"Upgrade",
         (Some(_), _, _, true) => b"Upgrade, TE",
         (None, false, _, false) => b"close",
         (None, false, _, true) => b"close, TE",
         (None, true, Version::Http10, _) => b"keep-alive",
-        (None, true, Version::Http11 | Version::Http2, false) => b"",
-        (None, true, Version::Http11 | Version::Http2, true) => b"TE",
+        (None, true, Version::Http11 | Version::Http2 | Version::Http3, false) => b"",
+        (None, true, Version::Http11 | Version::Http2 | Version::Http3, true) => b"TE",
     };
     if !option.is_empty() {
         field(out, b"Connection", option);
@@ -61,59 +60,79 @@ pub(super) fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<Asked, 
     if wants_trailers {
         field(out, b"TE", b"trailers");
     }
-    for (name, value) in pairs.iter().filter(|(name, _)| is_passed_on(name)) {
-        field(out, name, value);
-    }
+    request.pairs.write_lines(out, is_passed_on);
     out.extend_from_slice(b"\r\n");
     let is_head = request.method == b"HEAD";
     Ok(Asked { is_head, asks_upgrade: upgrade.is_some(), keeps })
 }
 
-/// Everything that could make two readers of the request differ; the one `Host`.
-fn check<'a>(request: &Request<'a>) -> Result<Option<&'a [u8]>, RequestFault> {
+/// What a request says about itself and its connection.
+struct Checked<'a> {
+    host: Option<&'a [u8]>,
+    /// The protocol that is offered.
+    upgrade: Option<&'a [u8]>,
+    is_close: bool,
+    wants_trailers: bool,
+}
+
+/// Looks for everything that could make two readers of the request differ.
+fn check<'a>(request: &Request<'a>) -> Result<Checked<'a>, RequestFault> {
     let Request { method, target, version, pairs, body, .. } = *request;
     // What follows a CONNECT is no body: it would be a tunnel that was not asked for.
-    let is_connect = method == b"CONNECT";
-    if method.is_empty() || is_connect || !method.iter().copied().all(is_token_byte) {
+    if method == b"CONNECT" || !is_token(method) {
         return Err(RequestFault::Method);
     }
     // A fragment is for some a part of the target and for others its end.
-    let may_stand = |byte: &u8| *byte > b' ' && *byte != 0x7f && *byte != b'#';
-    if target.is_empty() || !target.iter().all(may_stand) {
+    let is_wrong = |byte: u8| byte <= b' ' || byte == 0x7f || byte == b'#';
+    if target.is_empty() || target.iter().fold(false, |any, byte| any | is_wrong(*byte)) {
         return Err(RequestFault::Target);
     }
     if version == Version::Http10 && body == RequestBody::Unknown {
         return Err(RequestFault::LengthUnknown);
     }
+    let mut found = Checked { host: None, upgrade: None, is_close: false, wants_trailers: false };
+    let (mut hosts, mut offers_upgrade) = (0_u32, false);
     for (name, value) in pairs.iter() {
-        let is_name = !name.is_empty() && name.iter().copied().all(is_token_byte);
-        if !is_name || !value.iter().copied().all(is_value_byte) {
+        if !is_token(name) || !is_value(value) {
             return Err(RequestFault::Pair);
         }
+        match name.len() {
+            2 if name.eq_ignore_ascii_case(b"te") => {
+                found.wants_trailers |= has_word(value, b"trailers");
+            }
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                found.host = Some(value);
+                hosts += 1;
+            }
+            7 if name.eq_ignore_ascii_case(b"upgrade") => {
+                found.upgrade = found.upgrade.or(Some(value));
+            }
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                found.is_close |= has_word(value, b"close");
+                offers_upgrade |= has_word(value, b"upgrade");
+            }
+            _ => {}
+        }
     }
-    let mut hosts = pairs.all(b"host");
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) if is_host(host) => Ok(Some(host)),
-        (None, None) if version == Version::Http10 => Ok(None),
+    found.upgrade = found.upgrade.filter(|value| offers_upgrade && !value.is_empty());
+    match (hosts, found.host) {
+        (1, Some(host)) if is_host(host) => Ok(found),
+        (0, _) if version == Version::Http10 => Ok(found),
         _ => Err(RequestFault::Host),
     }
 }
 
 fn is_passed_on(name: &[u8]) -> bool {
-    !is_hop_by_hop(name)
-        && !name.eq_ignore_ascii_case(b"host")
-        && !name.eq_ignore_ascii_case(b"content-length")
+    let is_written_anew = match name.len() {
+        4 => name.eq_ignore_ascii_case(b"host"),
+        14 => name.eq_ignore_ascii_case(b"content-length"),
+        _ => false,
+    };
+    !is_written_anew && !is_hop_by_hop(name)
 }
 
-fn has_option(pairs: &Fields, option: &[u8]) -> bool {
-    has_word(pairs, b"connection", option)
-}
-
-fn has_word(pairs: &Fields, name: &[u8], word: &[u8]) -> bool {
-    pairs
-        .all(name)
-        .flat_map(|value| value.split(|byte| *byte == b','))
-        .any(|other| other.trim_ascii().eq_ignore_ascii_case(word))
+fn has_word(value: &[u8], word: &[u8]) -> bool {
+    value.split(|byte| *byte == b',').any(|other| other.trim_ascii().eq_ignore_ascii_case(word))
 }
 
 fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
@@ -125,6 +144,7 @@ fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sekisho_http::Fields;
 
     fn written(request: &Request<'_>) -> Result<String, RequestFault> {
         let mut out = Vec::new();

@@ -4,7 +4,7 @@
 use sekisho_http::upstream::{HeadFault, ResponseHead, is_hop_by_hop, is_nomination};
 use sekisho_http::{Fields, Status, Version};
 
-use sekisho_http::token::is_value_byte;
+use sekisho_http::token::is_value;
 
 use crate::parse;
 use sekisho_http::refusal::Cause;
@@ -27,6 +27,8 @@ impl Default for Limits {
 /// No head is shorter than this; a smaller limit would let none pass.
 const HEAD_BYTES_MIN: usize = 32;
 const PROTOCOL: &[u8] = b"HTTP/";
+/// Where the phrase of a status line begins.
+const REASON_AT: usize = b"HTTP/1.1 200 ".len();
 
 /// How the end of an answer's body is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +56,8 @@ pub(super) struct Framer {
     line_at: u32,
     fields_at: u32,
     fields: u32,
+    /// What the status line says, once it is complete.
+    status: Option<(Version, Status)>,
 }
 
 impl Framer {
@@ -87,7 +91,7 @@ impl Framer {
             self.scanned = end as u32 + 1;
             self.line_at = self.scanned;
             if self.fields_at == 0 {
-                status_line(line.strip_suffix(b"\r").unwrap_or(line))?;
+                self.status = Some(status_line(line.strip_suffix(b"\r").unwrap_or(line))?);
                 self.fields_at = self.scanned;
             } else if is_empty {
                 return Ok(Some(end + 1));
@@ -109,13 +113,15 @@ pub(super) fn parse(
 ) -> Result<Message, HeadFault> {
     head.clear();
     let (line, block) = bytes.split_at(framer.fields_at as usize);
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    let (version, status, reason) = status_line(line.strip_suffix(b"\r").unwrap_or(line))?;
-    (head.version, head.status) = (version, status);
-    head.reason.extend_from_slice(reason);
+    (head.version, head.status) = framer.status.ok_or(HeadFault::StatusLine)?;
+    let reason = line.get(REASON_AT..).unwrap_or_default();
+    let reason = reason.strip_suffix(b"\n").unwrap_or(reason);
+    head.reason.extend_from_slice(reason.strip_suffix(b"\r").unwrap_or(reason));
+    let keeps_upgrade = matches!(head.status.code(), 101 | 426);
     with_fields(block, framer.fields as usize, |fields| {
-        let message = message(fields, head, is_head)?;
-        push_end_to_end(fields, matches!(status.code(), 101 | 426), &mut head.fields);
+        let found = Found::in_fields(fields);
+        let message = message(fields, &found, head, is_head)?;
+        push_end_to_end(fields, found.has_connection, keeps_upgrade, &mut head.fields);
         head.has_body = !matches!(message.framing, Framing::None | Framing::Length(0));
         Ok(message)
     })
@@ -125,13 +131,13 @@ pub(super) fn parse(
 pub(super) fn trailers(block: &[u8], out: &mut Fields) -> Result<(), HeadFault> {
     let count = memchr::memchr_iter(b'\n', block).count();
     with_fields(block, count, |fields| {
-        push_end_to_end(fields, false, out);
+        push_end_to_end(fields, Found::in_fields(fields).has_connection, false, out);
         Ok(())
     })
 }
 
-/// `HTTP/1.1 200 OK`, given without its line end.
-fn status_line(line: &[u8]) -> Result<(Version, Status, &[u8]), HeadFault> {
+/// `HTTP/1.1 200 OK`, given without its line end; the phrase begins at [`REASON_AT`].
+fn status_line(line: &[u8]) -> Result<(Version, Status), HeadFault> {
     let rest = line.strip_prefix(PROTOCOL).ok_or(HeadFault::StatusLine)?;
     let (version, rest) = rest.split_at_checked(3).ok_or(HeadFault::StatusLine)?;
     let version = match version {
@@ -153,10 +159,10 @@ fn status_line(line: &[u8]) -> Result<(Version, Status, &[u8]), HeadFault> {
         [b' ', reason @ ..] => reason,
         _ => return Err(HeadFault::StatusLine),
     };
-    if !reason.iter().copied().all(is_value_byte) {
+    if !is_value(reason) {
         return Err(HeadFault::ControlByte);
     }
-    Ok((version, status, reason))
+    Ok((version, status))
 }
 
 /// Parses field lines with the empty line behind them, and gives them to `take`.
@@ -166,7 +172,8 @@ fn with_fields<T>(
     take: impl FnOnce(&[httparse::Header<'_>]) -> Result<T, HeadFault>,
 ) -> Result<T, HeadFault> {
     match count {
-        0..=16 => fields_into(block, &mut [httparse::EMPTY_HEADER; 16], take),
+        0..=8 => fields_into(block, &mut [httparse::EMPTY_HEADER; 8], take),
+        9..=16 => fields_into(block, &mut [httparse::EMPTY_HEADER; 16], take),
         17..=32 => fields_into(block, &mut [httparse::EMPTY_HEADER; 32], take),
         // No more than the limit says.
         _ => fields_into(block, &mut vec![httparse::EMPTY_HEADER; count], take),
@@ -206,7 +213,36 @@ fn values<'a>(
         .map(|field| field.value)
 }
 
+/// The fields that say where a message ends, and whether the connection goes on: most heads have one or two of them.
+#[derive(Default)]
+struct Found<'a> {
+    has_coding: bool,
+    has_connection: bool,
+    length: Option<&'a [u8]>,
+    has_two_lengths: bool,
+}
+
+impl<'a> Found<'a> {
+    fn in_fields(fields: &[httparse::Header<'a>]) -> Self {
+        let mut found = Self::default();
+        for field in fields {
+            let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+            match field.name.len() {
+                10 => found.has_connection |= is("connection"),
+                14 if is("content-length") => {
+                    found.has_two_lengths |= found.length.is_some();
+                    found.length = Some(field.value);
+                }
+                17 => found.has_coding |= is("transfer-encoding"),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
 /// The options of `Connection` fields.
+#[inline]
 fn options<'a>(fields: &'a [httparse::Header<'_>]) -> impl Iterator<Item = &'a [u8]> {
     values(fields, "connection")
         .flat_map(|value| value.split(|byte| *byte == b','))
@@ -216,12 +252,13 @@ fn options<'a>(fields: &'a [httparse::Header<'_>]) -> impl Iterator<Item = &'a [
 /// RFC 9112 §6.3, with every doubt a fault.
 fn message(
     fields: &[httparse::Header<'_>],
+    found: &Found<'_>,
     head: &mut ResponseHead,
     is_head: bool,
 ) -> Result<Message, HeadFault> {
     let is_11 = head.version == Version::Http11;
-    let is_chunked = values(fields, "transfer-encoding").next().is_some();
-    let length = content_length(fields)?;
+    let is_chunked = found.has_coding;
+    let length = content_length(found)?;
     if is_chunked {
         if !is_11 {
             return Err(HeadFault::CodingInHttp10);
@@ -232,8 +269,14 @@ fn message(
         parse::codings(values(fields, "transfer-encoding")).map_err(|_| HeadFault::Coding)?;
     }
     head.content_length = length;
-    let has = |option: &[u8]| options(fields).any(|word| word.eq_ignore_ascii_case(option));
-    let persists = !has(b"close") && (is_11 || has(b"keep-alive"));
+    let (mut is_close, mut is_kept) = (false, is_11);
+    if found.has_connection {
+        for option in options(fields) {
+            is_close |= option.eq_ignore_ascii_case(b"close");
+            is_kept |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+    let persists = is_kept && !is_close;
     let code = head.status.code();
     let declares_body = is_chunked || length.is_some_and(|length| length > 0);
     if code < 200 {
@@ -257,11 +300,10 @@ fn message(
     Ok(Message { framing, persists, declares_body: false })
 }
 
-fn content_length(fields: &[httparse::Header<'_>]) -> Result<Option<u64>, HeadFault> {
-    let mut lengths = values(fields, "content-length");
-    let Some(length) = lengths.next() else { return Ok(None) };
+fn content_length(found: &Found<'_>) -> Result<Option<u64>, HeadFault> {
+    let Some(length) = found.length else { return Ok(None) };
     // Even equal ones: two lengths are a sign that two parsers have not agreed before.
-    if lengths.next().is_some() || memchr::memchr(b',', length).is_some() {
+    if found.has_two_lengths || length.contains(&b',') {
         return Err(HeadFault::LengthRepeated);
     }
     parse::number(length).map(Some).ok_or(HeadFault::LengthInvalid)
@@ -269,13 +311,18 @@ fn content_length(fields: &[httparse::Header<'_>]) -> Result<Option<u64>, HeadFa
 
 /// Keeps what is not about this connection: by name, and by what `Connection` names (RFC 9110 §7.6.1). The length
 /// is kept elsewhere.
-fn push_end_to_end(fields: &[httparse::Header<'_>], keeps_upgrade: bool, out: &mut Fields) {
-    let has_nominations = options(fields).any(is_nomination);
+fn push_end_to_end(
+    fields: &[httparse::Header<'_>],
+    has_connection: bool,
+    keeps_upgrade: bool,
+    out: &mut Fields,
+) {
+    let has_nominations = has_connection && options(fields).any(is_nomination);
     for field in fields {
         let name = field.name.as_bytes();
         let is_upgrade = keeps_upgrade && field.name.eq_ignore_ascii_case("upgrade");
         let is_ours = is_hop_by_hop(name)
-            || field.name.eq_ignore_ascii_case("content-length")
+            || (name.len() == 14 && name.eq_ignore_ascii_case(b"content-length"))
             || (has_nominations && options(fields).any(|option| option.eq_ignore_ascii_case(name)));
         if is_upgrade || !is_ours {
             out.push(name, field.value);

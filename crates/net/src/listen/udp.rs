@@ -90,10 +90,14 @@ fn hand_over(
         worker.shared.counters.accept_pauses.fetch_add(1, Ordering::Relaxed);
         return;
     }
+    let Some(permit) = worker.admit_datagrams() else {
+        worker.shared.counters.accept_pauses.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
     let inbox = Rc::new(Inbox::default());
     inbox.put(datagram);
-    let client =
-        DatagramClient { socket: Rc::clone(acceptor), remote, local, inbox: Rc::clone(&inbox) };
+    let (socket, own) = (Rc::clone(acceptor), Rc::clone(&inbox));
+    let client = DatagramClient { socket, remote, local, inbox: own, _permit: permit };
     let session =
         StreamSession::of_datagrams(Rc::clone(worker), Rc::clone(listener_context), client);
     let entry = (session.token(), inbox);

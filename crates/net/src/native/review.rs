@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use sekisho_config::Level;
 use sekisho_endpoint::{Caller, Endpoint, Evidence, Identity, Manner};
+use sekisho_handler::disk::Device;
 use sekisho_handler::password;
 
 use super::logger::{NativeLog as _, WorkerLog};
@@ -59,8 +60,8 @@ impl Worker {
             return Vec::new();
         }
         let (from, now) = (path.clone(), unix_time().as_secs() as i64);
-        let read = tokio::task::spawn_blocking(move || password::read_users(&from, now)).await;
-        let users = match read.map_err(std::io::Error::other).and_then(|read| read) {
+        let read = Device::at(&path).read(move || password::read_users(&from, now)).await;
+        let users = match read.map_err(std::io::Error::from).and_then(|read| read) {
             Ok(users) => users,
             Err(error) => {
                 // It may be about to be replaced; there is no reason to end everybody's session.

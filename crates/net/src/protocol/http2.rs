@@ -88,6 +88,8 @@ impl Http2Connection {
     ) {
         let code = match reason {
             CloseReason::BrokenOff => Code::Internal,
+            // It has not been looked at, so that the client may ask again (RFC 9113 §8.7).
+            CloseReason::TooMany => Code::RefusedStream,
             _ => Code::Cancel,
         };
         self.with(scratch, |engine, own| engine.reset(id.into(), code, own, now));
@@ -102,7 +104,8 @@ impl Http2Connection {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.engine.capacity()
+        let scratch = self.scratch.as_ref().map_or(0, |scratch| scratch.capacity());
+        size_of::<Self>() + self.engine.capacity() + scratch
     }
 }
 
@@ -111,7 +114,7 @@ fn told(event: Http2Event, kept: Vec<u8>) -> Event {
     match event {
         Http2Event::Request(id) => Event::Request(id.into()),
         Http2Event::Body(id, range) => Event::Body(id.into(), range),
-        Http2Event::Stored(id) => Event::Kept(id.into(), kept),
+        Http2Event::Stored(id) => Event::Stored(id.into(), kept.into()),
         Http2Event::BodyEnd(id) => Event::BodyEnd(id.into()),
         Http2Event::Refused(id, cause) => Event::Refused(id.into(), cause),
         Http2Event::ClientLost(id, _) => Event::ClientLost(id.into()),

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
+use bytes::Bytes;
 use sekisho_http::refusal::Cause;
 use sekisho_http::target::is_host;
 use sekisho_http::{
@@ -194,7 +195,7 @@ impl Internal {
             self.is_body_end_told = true;
             return step(Event::BodyEnd(ID));
         }
-        step(Event::Kept(ID, request.asked.raw[piece].to_vec()))
+        step(Event::Stored(ID, Bytes::copy_from_slice(&request.asked.raw[piece])))
     }
 
     pub(super) fn refuse(&mut self) -> Event {

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::Poll;
 
+use sekisho_handler::descriptors::DescriptorPermit;
 use sekisho_http::ProxyHeader;
 use sekisho_lifecycle::CloseReason;
 
@@ -26,6 +27,8 @@ pub(crate) struct Inbox {
     /// How many have come, and how many may.
     count: Cell<u64>,
     max: Cell<Option<u64>>,
+    /// The session ends: another one has its descriptor.
+    is_evicted: Cell<bool>,
 }
 
 impl Inbox {
@@ -42,9 +45,13 @@ impl Inbox {
         self.waiting.borrow_mut().pop_front()
     }
 
+    pub(super) fn evict(&self) {
+        self.is_evicted.set(true);
+    }
+
     /// Whether as many have come as belong together (`proxy_requests`): the next one begins a new session.
     pub(crate) fn is_closed(&self) -> bool {
-        self.max.get().is_some_and(|max| self.count.get() >= max)
+        self.is_evicted.get() || self.max.get().is_some_and(|max| self.count.get() >= max)
     }
 }
 
@@ -59,6 +66,8 @@ pub(crate) struct DatagramClient {
     pub(crate) remote: SocketAddr,
     pub(crate) local: Option<IpAddr>,
     pub(crate) inbox: Rc<Inbox>,
+    /// The descriptor of the socket to the server.
+    pub(crate) _permit: DescriptorPermit,
 }
 
 /// The client's side of a session.
@@ -104,6 +113,10 @@ impl Client {
                 Poll::Ready(Ok(bytes.len()))
             }
         }
+    }
+
+    pub(super) fn is_evicted(&self) -> bool {
+        matches!(self, Self::Datagrams(client) if client.inbox.is_evicted.get())
     }
 
     /// So many datagrams belong to one session.

@@ -382,6 +382,9 @@ impl StreamSession {
             match server.read(cx, &mut self.down.buffer, now) {
                 Poll::Ready(Ok(count)) => {
                     self.responses += 1;
+                    if let Some(silence) = &mut self.silence {
+                        self.worker.silent_servers.note_answer(silence, now);
+                    }
                     self.down.note_read(count, now);
                     self.active = now;
                     budget = budget.saturating_sub(count.max(1));

@@ -7,11 +7,9 @@ use sekisho_handler::filter::Wish;
 use sekisho_handler::{BodyIn, Describe, Outbox, Progress, Task, Work, Wrapper, forward, without};
 use sekisho_http::Status;
 use sekisho_lifecycle::Moment;
-use sekisho_route::{Request, RouteState, Sent, SubrequestTarget, expand};
+use sekisho_route::{RouteState, Sent, SubrequestTarget, expand};
 
 use super::{RequestTree, Subrequest};
-use crate::exchange::Accepted;
-use crate::worker::Worker;
 
 /// So much of its body is read, so that the connection to another server is of use for the next one.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -35,15 +33,12 @@ struct Answer {
 impl AuthTask {
     /// Begins to ask.
     pub(crate) fn start(
-        worker: &std::rc::Rc<Worker>,
-        accepted: &Accepted,
-        request: &Request<'_>,
+        tree: &std::rc::Rc<RequestTree>,
         route: &RouteState,
         rule: &std::sync::Arc<AuthRequest>,
     ) -> Result<Box<dyn Task>, Status> {
-        let tree = RequestTree::new(worker, accepted, request);
         let wish = Wish { target: SubrequestTarget::get(&rule.path), hides_errors: true };
-        let subrequest = Subrequest::start(&tree, &std::rc::Rc::new(route.clone()), 0, wish);
+        let subrequest = Subrequest::start(tree, &std::rc::Rc::new(route.clone()), 0, wish);
         let subrequest = subrequest.ok_or(Status::INTERNAL_SERVER_ERROR)?;
         let rule = std::sync::Arc::clone(rule);
         Ok(Box::new(Self { subrequest, rule, answer: None, body_bytes: 0 }))

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use sekisho_config::{Level, Settings};
+use sekisho_handler::disk;
 use sekisho_handler::request_body::{Gathered, RequestBody};
 use sekisho_handler::task::ReturnedBody;
 use sekisho_handler::{BodyIn, Describe, Outbox, Progress, Task, Work, Wrapper, forward, without};
@@ -47,9 +48,9 @@ impl BodyFirstTask {
         is_program: bool,
         settings: &Settings,
     ) -> Box<dyn Task> {
-        let Starting { worker, accepted, request, route, asked, .. } = *starting;
+        let Starting { worker, accepted, request, head, route, asked, .. } = *starting;
         Box::new(Self {
-            tree: RequestTree::new(worker, accepted, request),
+            tree: RequestTree::new(worker, accepted, request, head),
             route: Box::new(route.clone()),
             asked,
             is_program,
@@ -60,7 +61,7 @@ impl BodyFirstTask {
 
     fn begin(&mut self, gathered: Gathered, out: &mut Outbox, now: Moment) -> Stage {
         self.route.body = match &gathered {
-            Gathered::Memory(bytes) => {
+            Gathered::Memory(bytes, _) => {
                 BodyFacts { bytes: Some(Arc::new(bytes.clone())), file: None }
             }
             Gathered::File(file) => BodyFacts { bytes: None, file: file.name().cloned() },
@@ -72,6 +73,7 @@ impl BodyFirstTask {
             worker: &self.tree.worker,
             accepted: &self.tree.accepted,
             request: &request,
+            head: &self.tree.head,
             route: &self.route,
             asked: self.asked,
             body: (true, Some(length)),
@@ -80,14 +82,21 @@ impl BodyFirstTask {
             within: None,
             now,
         };
-        let started = if self.is_program { starting.cgi(&mut out.fields) } else { starting.pass() };
+        let started = if self.is_program {
+            starting.cgi(&mut out.fields)
+        } else {
+            starting.pass(&mut out.fields)
+        };
         started.map_or_else(|status| Stage::Failed(Progress::Fail(status)), Stage::Started)
     }
 
     fn lose_body(&mut self, error: &std::io::Error) {
         let message = format_args!("cannot buffer a request body: {error}");
         self.tree.report(&self.route, Level::Crit, message);
-        self.stage = Stage::Failed(Progress::Fail(Status::INTERNAL_SERVER_ERROR));
+        let is_busy = disk::is_busy(error);
+        let busy = Status::SERVICE_UNAVAILABLE;
+        let status = if is_busy { busy } else { Status::INTERNAL_SERVER_ERROR };
+        self.stage = Stage::Failed(Progress::Fail(status));
     }
 }
 
@@ -126,7 +135,12 @@ impl Work for BodyFirstTask {
         }
         match &mut self.stage {
             Stage::Started(task) => task.poll(cx, out, now),
-            Stage::Failed(progress) => Poll::Ready(std::mem::replace(progress, Progress::Break)),
+            Stage::Failed(progress) => {
+                if matches!(progress, Progress::Fail(Status::SERVICE_UNAVAILABLE)) {
+                    out.fields.push("Retry-After", disk::RETRY_AFTER);
+                }
+                Poll::Ready(std::mem::replace(progress, Progress::Break))
+            }
             Stage::Reading(_) => Poll::Pending,
         }
     }

@@ -10,12 +10,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sekisho_config::{Level, LocationId, Settings};
+use sekisho_handler::disk::{Device, Operation};
 use sekisho_handler::filter::Wish;
 use sekisho_handler::request_body::{BodyFile, Gathered, RequestBody};
 use sekisho_handler::{BodyIn, Describe, Outbox, Progress, Task, Work, Wrapper, forward, without};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{RequestIdSeed, RouteState, SubrequestTarget};
-use tokio::task::JoinHandle;
 
 use super::{RequestTree, Subrequest};
 use crate::query::{Peer, Running as RunningView};
@@ -121,7 +121,7 @@ pub(crate) struct MirrorBody {
     /// How much the handler has taken of all, and what was read of a file and not taken.
     taken: u64,
     read: Vec<u8>,
-    reading: Option<JoinHandle<std::io::Result<Vec<u8>>>>,
+    reading: Option<Operation<std::io::Result<Vec<u8>>>>,
     has_ended: bool,
 }
 
@@ -184,11 +184,9 @@ impl MirrorBody {
             }
             let Kept::File(file) = &self.kept else { return Poll::Ready(()) };
             let (file, at) = (Arc::clone(file), self.taken);
-            let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-                return Poll::Ready(());
-            };
-            let job = move || file.read_at(at, READ_BYTES);
-            self.reading = Some(runtime.spawn_blocking(job));
+            let Ok(descriptor) = file.descriptor() else { return Poll::Ready(()) };
+            let device = Device::of(descriptor);
+            self.reading = Some(device.read(move || file.read_at(at, READ_BYTES)));
         }
         Poll::Ready(())
     }
@@ -333,7 +331,7 @@ impl MirroredTask {
         let Poll::Ready(gathered) = body.poll_gathered(cx) else { return };
         self.gathering = None;
         let kept = match gathered {
-            Ok(Gathered::Memory(bytes)) => Kept::Memory(bytes.into()),
+            Ok(Gathered::Memory(bytes, _)) => Kept::Memory(bytes.into()),
             Ok(Gathered::File(file)) => Kept::File(Arc::new(file)),
             Err(error) => return self.lose_body(&error),
         };

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use sekisho_handler::disk::{self, Device, Operation};
 use sekisho_handler::{BodyIn, Describe, Outbox, Progress, Task, Work, without};
 use sekisho_http::Status;
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_route::{Picked, RouteState};
-use tokio::task::JoinHandle;
 
 /// How many entries of a folder are looked at.
 const ENTRIES_MAX: usize = 100_000;
@@ -21,18 +21,17 @@ const ENTRIES_MAX: usize = 100_000;
 /// A task that chooses a file.
 #[derive(Debug)]
 pub(crate) struct RandomFileTask {
-    reading: JoinHandle<Picked>,
+    /// `None` when it was cancelled.
+    reading: Option<Operation<Picked>>,
     picked: Picked,
 }
 
 impl RandomFileTask {
     /// Begins to read the folder of a route state; `chance` decides.
-    pub(crate) fn start(route: &RouteState, chance: u128) -> Result<Box<dyn Task>, Status> {
+    pub(crate) fn start(route: &RouteState, chance: u128) -> Box<dyn Task> {
         let folder = PathBuf::from(OsStr::from_bytes(&route.file));
-        let runtime = tokio::runtime::Handle::try_current();
-        let runtime = runtime.map_err(|_| Status::SERVICE_UNAVAILABLE)?;
-        let reading = runtime.spawn_blocking(move || pick(&folder, chance));
-        Ok(Box::new(Self { reading, picked: Picked::Nothing }))
+        let reading = Device::at(&folder).read(move || pick(&folder, chance));
+        Box::new(Self { reading: Some(reading), picked: Picked::Nothing })
     }
 }
 
@@ -63,12 +62,19 @@ fn pick(folder: &Path, chance: u128) -> Picked {
 impl Work for RandomFileTask {
     without!(next_deadline, hold, absorb, narrow, stops_with_client, is_service);
 
-    fn poll(&mut self, cx: &mut Context<'_>, _: &mut Outbox, _: Moment) -> Poll<Progress> {
-        match Pin::new(&mut self.reading).poll(cx) {
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
+        let Some(reading) = &mut self.reading else {
+            return Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE));
+        };
+        match Pin::new(reading).poll(cx) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(picked) => {
-                self.picked = picked.unwrap_or(Picked::Nothing);
+            Poll::Ready(Ok(picked)) => {
+                self.picked = picked;
                 Poll::Ready(Progress::Again)
+            }
+            Poll::Ready(Err(_)) => {
+                out.fields.push("Retry-After", disk::RETRY_AFTER);
+                Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE))
             }
         }
     }
@@ -78,7 +84,7 @@ impl Work for RandomFileTask {
     }
 
     fn cancel(&mut self, _: Cause, _: Moment) {
-        self.reading.abort();
+        self.reading = None;
     }
 }
 

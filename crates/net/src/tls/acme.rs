@@ -20,6 +20,9 @@ use super::certificate::Certificate;
 /// What an authority asks for in a handshake by which it checks a name.
 pub(crate) const ALPN_ACME: &str = "acme-tls/1";
 
+/// The clocks of authorities differ from ours by no more.
+const CLOCK_SKEW_SECS: i64 = 24 * 60 * 60;
+
 /// A certificate that is ordered: there, or not yet.
 #[derive(Debug, Default)]
 pub struct AcmeSlot {
@@ -93,6 +96,28 @@ fn pair_of(pem: &[u8]) -> Result<CertifiedKey, String> {
     let key = aws_lc_rs::default_provider().key_provider.load_private_key(key);
     let key = key.map_err(|error| format!("cannot be used: {error}"))?;
     Ok(CertifiedKey::new(chain, key))
+}
+
+/// What an authority has issued for these names, key and certificates: what the certificate says. An error where it is for
+/// others, or not valid now: it must not take the place of one that is in use.
+pub fn check_issued(pem: &[u8], names: &[String], now: i64) -> Result<Certificate, String> {
+    let pair = pair_of(pem)?;
+    pair.keys_match().map_err(|error| format!("cannot be used: {error}"))?;
+    let certificate = pair.cert.first().and_then(|der| Certificate::parse(der));
+    let certificate = certificate.ok_or("cannot be read")?;
+    let address = |name: &str| name.parse::<std::net::IpAddr>().ok();
+    let is_same = |own: &str, name: &str| {
+        own.eq_ignore_ascii_case(name) || address(own).is_some_and(|it| Some(it) == address(name))
+    };
+    if let Some(name) =
+        names.iter().find(|name| !certificate.names.iter().any(|own| is_same(own, name)))
+    {
+        return Err(format!("is not for {name}"));
+    }
+    if certificate.to <= now || certificate.from > now + CLOCK_SKEW_SECS {
+        return Err("is not valid now".to_owned());
+    }
+    Ok(certificate)
 }
 
 /// What tells one order from another: authority, names and kind of key.

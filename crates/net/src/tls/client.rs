@@ -2,6 +2,7 @@
 //! afterwards, for a resumed session as well, so that the answer can say what is wrong (495, 496) and so that a
 //! session of one server block is nothing to another (S4).
 
+use std::path::Path;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -19,7 +20,7 @@ use sekisho_config::{Tls, VerifyClient};
 use sekisho_route::{ClientCertificate, ClientVerdict};
 
 use super::certificate::Certificate;
-use super::load::{certificates, read};
+use super::load::{certificates, problem, read};
 use super::revocation::{self, RevocationList};
 use super::{TlsProblem, version_1};
 use crate::clock::unix_time;
@@ -60,12 +61,6 @@ impl ClientCheck {
             ("ssl_client_certificate", &tls.client_certificate),
             ("ssl_trusted_certificate", &tls.trusted_certificate),
         ];
-        let problem = |directive, path: &std::path::Path, message: String| TlsProblem {
-            directive,
-            path: path.to_owned(),
-            message,
-            is_warning: false,
-        };
         for (directive, path) in files {
             let Some(path) = path else { continue };
             for authority in certificates(directive, path)? {
@@ -87,15 +82,7 @@ impl ClientCheck {
             let mut builder =
                 WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
             if let Some(path) = &tls.crl {
-                let text = read("ssl_crl", path)?;
-                let lists: Result<Vec<_>, _> =
-                    CertificateRevocationListDer::pem_slice_iter(&text).collect();
-                let lists = lists
-                    .map_err(|error| problem("ssl_crl", path, format!("is not PEM: {error}")))?;
-                for list in lists {
-                    let Some(read) = RevocationList::parse(&list) else {
-                        return Err(problem("ssl_crl", path, "cannot be read".to_owned()));
-                    };
+                for (list, read) in revocation_lists(path)? {
                     if !read.is_version_1 {
                         builder = builder.with_crls([list]);
                     }
@@ -343,4 +330,22 @@ impl ClientCertVerifier for Asker {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
+}
+
+/// The lists of a file, each also as we read it.
+fn revocation_lists(
+    path: &Path,
+) -> Result<Vec<(CertificateRevocationListDer<'static>, RevocationList)>, TlsProblem> {
+    let text = read("ssl_crl", path)?;
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
+    let lists = lists.map_err(|error| problem("ssl_crl", path, format!("is not PEM: {error}")))?;
+    if lists.is_empty() {
+        // As with nginx: nothing would be refused by it.
+        return Err(problem("ssl_crl", path, "has no list"));
+    }
+    let parse = |list: CertificateRevocationListDer<'static>| {
+        let read = RevocationList::parse(&list);
+        Ok((list, read.ok_or_else(|| problem("ssl_crl", path, "cannot be read"))?))
+    };
+    lists.into_iter().map(parse).collect()
 }

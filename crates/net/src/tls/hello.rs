@@ -20,6 +20,20 @@ pub(crate) enum Peek {
     Odd(Vec<u8>, rustls::Error),
 }
 
+/// The longest record (RFC 8446 §5.1).
+const RECORD_BYTES_MAX: usize = 1 << 14;
+
+/// Looks at a complete first message that came without records (QUIC).
+pub(crate) fn peek_message(message: &[u8]) -> Peek {
+    let mut records = Vec::with_capacity(message.len() + 5);
+    for part in message.chunks(RECORD_BYTES_MAX) {
+        records.extend_from_slice(&[HANDSHAKE_RECORD, 3, 1]);
+        records.extend_from_slice(&(part.len() as u16).to_be_bytes());
+        records.extend_from_slice(part);
+    }
+    peek(&records)
+}
+
 /// Looks at all that has come.
 pub(crate) fn peek(input: &[u8]) -> Peek {
     match input.first() {

@@ -16,7 +16,7 @@ use super::acme::{self, AcmeSlot};
 use super::certificate::Certificate;
 use super::client::ClientCheck;
 use super::staple::Staple;
-use super::{InUse, ServerTls, TlsProblem, ocsp, tickets};
+use super::{InUse, QuicTls, ServerTls, TlsProblem, ocsp, tickets};
 use crate::clock::unix_time;
 
 /// For so many sessions there is room with `ssl_early_data`, at least.
@@ -108,6 +108,9 @@ fn ready(
     let pairs = Arc::new(ServerPairs { files: pairs, ordered });
     let mut config = builder.with_cert_resolver(Arc::clone(&pairs) as Arc<dyn ResolvesServerCert>);
     config.ignore_client_order = tls.prefers_own_order;
+    if !tls.compresses_certificates {
+        config.cert_compressors.clear();
+    }
     config.max_fragment_size = Some(tls.record_bytes + RECORD_OVERHEAD);
     config.alpn_protocols = match speaks {
         Speaks::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec(), b"http/1.0".to_vec()],
@@ -137,7 +140,41 @@ fn ready(
     } else if tls.sessions_max == 0 {
         config.send_tls13_tickets = 0;
     }
-    Ok(ServerTls { config: Arc::new(config), serial: 0, rejects, is_bare, client, pairs, computed })
+    let config = Arc::new(config);
+    Ok(ServerTls { config, quic: None, serial: 0, rejects, is_bare, client, pairs, computed })
+}
+
+/// The configuration of a server's handshakes over QUIC; `None` where it has no certificate. Early data has no limit of
+/// its own there (RFC 9001 §4.6.1): flow control limits it.
+pub(super) fn quic(
+    server: &Server,
+    config: &Arc<ServerConfig>,
+) -> Result<Option<QuicTls>, TlsProblem> {
+    if server.tls.is_bare() {
+        return Ok(None);
+    }
+    if !server.tls.versions.tls13 {
+        let path = server.tls.certificates.first().map(Pem::shown).unwrap_or_default();
+        return Err(problem("ssl_protocols", &path, "QUIC needs TLSv1.3"));
+    }
+    let mut config = ServerConfig::clone(config);
+    config.alpn_protocols = vec![super::ALPN_HTTP3.as_bytes().to_vec()];
+    config.max_fragment_size = None;
+    if config.max_early_data_size > 0 {
+        config.max_early_data_size = u32::MAX;
+    }
+    Ok(Some(QuicTls { config: Arc::new(config), host_key: quic_host_key(server)? }))
+}
+
+/// The secret of `quic_host_key`.
+fn quic_host_key(server: &Server) -> Result<Option<Arc<[u8]>>, TlsProblem> {
+    const NAME: &str = "quic_host_key";
+    let Some(path) = &server.tls.quic_host_key else { return Ok(None) };
+    let bytes = read(NAME, path)?;
+    if bytes.is_empty() {
+        return Err(problem(NAME, path, "is empty"));
+    }
+    Ok(Some(bytes.into()))
 }
 
 /// What makes a server's sessions its own.

@@ -59,13 +59,14 @@ pub(super) fn read(now: u64, act: impl FnOnce(u64, &mut dyn Iterator<Item = &[u8
 
 /// The secrets as a text for the process that takes over.
 pub fn hand_over() -> String {
-    with(|secrets| secrets.write())
+    with(|secrets| secrets.write()) + &crate::quic::keys::hand_over()
 }
 
 /// Takes the secrets of the process that this one replaces. A text that cannot be read is left alone: clients
 /// shake hands anew.
 pub fn take_over(text: &str) {
     with(|secrets| secrets.take(text));
+    let _ = text.lines().find_map(crate::quic::keys::take_over);
 }
 
 /// A secret that may be offered to other servers, as a text.

@@ -6,7 +6,10 @@ use std::task::Poll;
 
 use sekisho_http::ProxyHeader;
 
-use super::{Capabilities, ClientTransport, Ready, Secured, Socket, TlsStream, Transport, Within};
+use super::{
+    Capabilities, ClientTransport, DatagramTransport, QuicStream, Ready, Secured, Socket,
+    TlsStream, Transport, Within,
+};
 use crate::tls::Chooser;
 
 /// A client's end.
@@ -16,6 +19,8 @@ pub enum Stream {
     Plain(Socket),
     /// Encrypted. Behind a pointer, so that a plain connection does not pay for its size.
     Tls(Box<TlsStream>),
+    /// The streams of a QUIC connection.
+    Quic(Box<QuicStream>),
     /// None: a request from within the process.
     Within(Within),
     /// No socket at all. Behind a thin pointer, so that the size is that of a server without simulations.
@@ -29,6 +34,7 @@ impl Stream {
         match self {
             Self::Plain(_) | Self::Within(_) => 0,
             Self::Tls(tls) => tls.memory_bytes(),
+            Self::Quic(quic) => quic.memory_bytes(),
             #[cfg(feature = "simulation")]
             Self::Simulated(_) => 0,
         }
@@ -40,6 +46,7 @@ macro_rules! forward {
         match $self {
             Self::Plain($it) => $call,
             Self::Tls($it) => $call,
+            Self::Quic($it) => $call,
             Self::Within($it) => $call,
             #[cfg(feature = "simulation")]
             Self::Simulated($it) => $call,
@@ -143,7 +150,16 @@ impl ClientTransport for Stream {
         forward!(self, it => it.secured())
     }
 
+    fn buffer_bytes(&self) -> usize {
+        forward!(self, it => it.buffer_bytes())
+    }
+
     fn judge_again(&mut self, chooser: &Chooser) {
         forward!(self, it => it.judge_again(chooser));
+    }
+
+    #[inline]
+    fn datagrams(&mut self) -> Option<&mut dyn DatagramTransport> {
+        forward!(self, it => it.datagrams())
     }
 }

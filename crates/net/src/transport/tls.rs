@@ -11,12 +11,13 @@ use std::task::{Poll, ready};
 
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncryptError, WriteTraffic};
+use sekisho_handler::memory::{self, Class, RESPONSE_BYTES_MIN};
 use sekisho_http::ProxyHeader;
 use sekisho_route::TlsFacts;
 
 use records::{Records, Taken, Waiting, complete_records, encode, seal, session_id};
 
-use super::{Capabilities, ClientTransport, Ready, Secured, Socket, Transport};
+use super::{Capabilities, ClientTransport, DatagramTransport, Ready, Secured, Socket, Transport};
 use crate::tls::hello::{Peek, peek};
 use crate::tls::{Chooser, Hello, ServerTls};
 
@@ -107,9 +108,7 @@ impl TlsStream {
 
     /// What it holds in memory beside itself.
     pub fn memory_bytes(&self) -> usize {
-        let buffers = [&self.input, &self.plain, &self.output];
-        let own = buffers.iter().map(|it| it.held_bytes()).sum::<usize>();
-        own + size_of::<Self>()
+        self.buffer_bytes() + size_of::<Self>()
     }
 
     const fn is_open(&self) -> bool {
@@ -177,9 +176,9 @@ impl TlsStream {
             Peek::Hello(name, offered) => {
                 let chosen = chooser.choose(&name);
                 (self.hello.server_name, self.hello.offered) = (name, Some(offered));
-                let config = chosen
-                    .as_ref()
-                    .map(|server| chooser.config_for(server, &self.hello, || self.socket.peer()));
+                let config = chosen.as_ref().map(|server| {
+                    chooser.config_for(server, &server.config, &self.hello, || self.socket.peer())
+                });
                 self.state = State::Failed;
                 let Some((server, config)) = chosen.zip(config) else {
                     // As OpenSSL words it for nginx: the name is not known.
@@ -281,7 +280,7 @@ impl TlsStream {
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
-                    self.input.shrink();
+                    self.input.shrink(true);
                     return Poll::Pending;
                 }
             }
@@ -333,6 +332,9 @@ impl TlsStream {
             let records = self.output.left();
             let all = records.len();
             let Poll::Ready(sent) = self.socket.send(records, more) else {
+                if memory::is_full(Class::Responses) {
+                    self.output.shrink(true);
+                }
                 return Ok(if left > 0 { Poll::Ready(left) } else { Poll::Pending });
             };
             let sent = sent?;
@@ -386,7 +388,7 @@ impl Transport for TlsStream {
                 _ => {}
             }
             let Poll::Ready(filled) = self.fill() else {
-                self.input.shrink();
+                self.input.shrink(!self.is_open() || memory::is_full(Class::HeaderBlocks));
                 return Poll::Pending;
             };
             if !filled? {
@@ -412,7 +414,10 @@ impl Transport for TlsStream {
             return self.socket.send(bytes, more);
         }
         if self.encrypted == 0 {
-            let count = bytes.len().min(SEND_BYTES);
+            // A client that does not read may hold it for long (O9).
+            let is_full = memory::is_full(Class::Responses);
+            let max = if is_full { RESPONSE_BYTES_MIN } else { SEND_BYTES };
+            let count = bytes.len().min(max);
             self.encrypt(&bytes[..count])?;
             self.encrypted = count;
         }
@@ -500,6 +505,11 @@ impl ClientTransport for TlsStream {
         }
     }
 
+    fn buffer_bytes(&self) -> usize {
+        let buffers = [&self.input, &self.plain, &self.output];
+        buffers.iter().map(|it| it.held_bytes()).sum()
+    }
+
     fn judge_again(&mut self, chooser: &Chooser) {
         let Some(facts) = &self.facts else { return };
         if let State::Keys(keys, _) = &self.state
@@ -507,5 +517,9 @@ impl ClientTransport for TlsStream {
         {
             self.facts = Some(Arc::new(server.facts(keys, Hello::of(facts))));
         }
+    }
+
+    fn datagrams(&mut self) -> Option<&mut dyn DatagramTransport> {
+        None
     }
 }

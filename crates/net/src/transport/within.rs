@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::task::Poll;
 
-use super::{Capabilities, ClientTransport, Ready, Transport};
+use super::{Capabilities, Ready, Transport};
 
 /// No transport.
 #[derive(Clone, Copy, Debug)]
@@ -47,4 +47,4 @@ impl Transport for Within {
     }
 }
 
-impl ClientTransport for Within {}
+crate::plain_client_transport!(Within);

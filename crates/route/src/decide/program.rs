@@ -4,7 +4,7 @@
 
 use std::mem;
 
-use sekisho_config::{Cgi, CgiPass, Programs};
+use sekisho_config::{Cgi, CgiPass, Level, Programs};
 use sekisho_http::{Method, Status, target};
 
 use super::file_op::has_own_name;
@@ -62,18 +62,20 @@ impl<F: Files> Decision<'_, F> {
             let name = std::str::from_utf8(target).ok();
             let named = |name| self.table.named_location(self.route_state.server, name);
             let Some(location) = name.and_then(named) else {
+                let name = target.escape_ascii();
+                self.log_entry(Level::Error, format!("could not find named location \"{name}\""));
                 return Next::Fail(Status::BAD_GATEWAY);
             };
             self.route_state.location = location;
             return Next::Location;
         }
         // A fragment is meant for a client, and an internal redirect has none.
-        let target = target.split(|byte| *byte == b'#').next().unwrap_or_default();
-        let Some(target) = target::split(target)
+        let named = target.split(|byte| *byte == b'#').next().unwrap_or_default();
+        let Some(target) = target::split(named)
             .ok()
             .filter(|target| target.authority.is_none() && target.path != b"*")
         else {
-            return Next::Fail(Status::BAD_GATEWAY);
+            return self.unsafe_target(named);
         };
         let merge_slashes = self.table.server(self.route_state.server).merge_slashes;
         // The path stays as it was when the new one is none: an error page may want it.
@@ -86,7 +88,14 @@ impl<F: Files> Decision<'_, F> {
             self.route_state.query.extend_from_slice(target.query.unwrap_or_default());
         }
         self.route_state.value = path;
-        if is_path { Next::Path } else { Next::Fail(Status::BAD_GATEWAY) }
+        if is_path { Next::Path } else { self.unsafe_target(named) }
+    }
+
+    /// A target that a program must not name; in nginx's words.
+    fn unsafe_target(&self, target: &[u8]) -> Next<F::File> {
+        let target = target.escape_ascii();
+        self.log_entry(Level::Error, format!("unsafe URI \"{target}\" was detected"));
+        Next::Fail(Status::BAD_GATEWAY)
     }
 
     /// `cgi_pass`: the program is given, the location's prefix is its name.

@@ -60,17 +60,7 @@ impl<'a, F: Files> Decision<'a, F> {
         match self.script(script) {
             (_, Some(next)) => Some(next),
             (false, None) => None,
-            (true, None) => Some(match self.count_redirect() {
-                Ok(()) => Next::Search,
-                Err(next) => {
-                    let path = self.route_state.path.escape_ascii();
-                    let text = format!(
-                        "rewrite or internal redirection cycle while processing \"{path}\""
-                    );
-                    self.log_entry(Level::Error, text);
-                    next
-                }
-            }),
+            (true, None) => Some(self.count_redirect().map_or_else(|next| next, |()| Next::Search)),
         }
     }
 

@@ -51,6 +51,32 @@ fn a_host_is_made_canonical() {
     check(&table, &[], &[("GET /a%20b?c", "redirect 302 http://example.org/a%20b?c")]);
 }
 
+/// F7: only a `rewrite` that matches opens `internal` locations.
+#[test]
+fn a_rewrite_that_does_not_match_opens_nothing() {
+    let table = server(
+        "rewrite ^/none /inside; rewrite ^/open /inside;
+        location /inside { internal; return 200 in; }
+        location /loc { rewrite ^/none /x break; rewrite ^/loc/open /inside; return 200 $uri; }
+        location /if { if ($arg_a ~ x) { rewrite ^/none /inside last; } return 200 $uri; }",
+    );
+    check(
+        &table,
+        &[],
+        &[
+            ("GET /inside", "error 404"),
+            ("GET /open", "text 200 in"),
+            ("GET /none", "text 200 in"),
+            ("GET /loc/a", "text 200 /loc/a"),
+            ("GET /if?a=x", "text 200 /if"),
+        ],
+    );
+    // Also in the location itself.
+    let table =
+        server("location /inside { internal; rewrite ^/none /x; return 200 in; } return 200 $uri;");
+    check(&table, &[], &[("GET /inside", "text 200 /inside")]);
+}
+
 /// F7: `last` looks for the location again, `break` stays in it.
 #[test]
 fn last_searches_and_break_stays() {

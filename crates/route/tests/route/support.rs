@@ -164,6 +164,7 @@ pub(crate) fn table_with_maps(servers: Vec<ServerSpec>, maps: Vec<Map>) -> Table
             underscores_in_headers: false,
             ignore_invalid_headers: true,
             http2: Http2 { is_on: false, streams_max: 128, preread_bytes: 64 << 10 },
+            http3: sekisho_config::Http3::default(),
             tls: spec.tls,
         });
     }

@@ -21,7 +21,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use sekisho_config::{AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, ExternalKey, Level};
 use sekisho_net::clock::unix_time;
-use sekisho_net::tls::acme::{AcmeSlot, Proof, slot, state_file};
+use sekisho_net::tls::acme::{AcmeSlot, Proof, check_issued, slot, state_file};
 use sekisho_net::tls::certificate::Certificate;
 use tokio::sync::{Mutex, Semaphore};
 
@@ -34,6 +34,10 @@ use super::{Context, state};
 const ORDERS_MAX: usize = 4;
 /// How long an authority may take to check names, and to issue.
 const PATIENCE: Duration = Duration::from_mins(2);
+/// How long an order may take, all in all: others wait for its turn.
+const ORDER_LIMIT: Duration = Duration::from_mins(10);
+/// No reason in the log is longer: an authority may say a lot.
+const WHY_CHARS_MAX: usize = 500;
 /// How long to wait for another process that orders.
 const BUSY_PAUSE: Duration = Duration::from_secs(5);
 /// The same for another server.
@@ -265,7 +269,9 @@ async fn renewal(
                 .serial_bytes
                 .iter()
                 .fold(7, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-            schedule::suggested(schedule::within(start, end, fixed), by_dates, renewed)
+            let moment = schedule::within(start, end, fixed);
+            schedule::suggested(moment, by_dates, renewed)
+                .min(schedule::latest(certificate.from, certificate.to))
         }
         Err(_) => by_dates,
     }
@@ -286,8 +292,24 @@ fn reread(wanted: &AcmeCertificate, slot: &AcmeSlot) {
     }
 }
 
-/// Orders a certificate, keeps it and puts it to use.
+/// Orders a certificate, keeps it and puts it to use, within the time of an order.
 async fn obtain(
+    wanted: &AcmeCertificate,
+    slot: &AcmeSlot,
+    accounts: &Accounts,
+    store: (Option<&Shared>, Option<&Lock>),
+    context: &Context,
+) -> Result<(), Refusal> {
+    let late = |_| Err(format!("the order took more than {ORDER_LIMIT:?}").into());
+    let obtained = try_obtain(wanted, slot, accounts, store, context);
+    let issued = tokio::time::timeout(ORDER_LIMIT, obtained).await.unwrap_or_else(late);
+    issued.map_err(|refusal| Refusal {
+        why: refusal.why.chars().take(WHY_CHARS_MAX).collect(),
+        ..refusal
+    })
+}
+
+async fn try_obtain(
     wanted: &AcmeCertificate,
     slot: &AcmeSlot,
     accounts: &Accounts,
@@ -318,6 +340,12 @@ async fn obtain(
             return Err(refusal);
         }
     };
+    let new = check_issued(&pem, &wanted.names, now());
+    let new = new.map_err(|why| format!("what was issued {why}"))?;
+    if schedule::renew_at(new.from, new.to) <= now() {
+        // It would be ordered again and again.
+        return Err("what was issued is to be renewed already".to_owned().into());
+    }
     match claimed {
         None => {}
         Some(claimed) => match claimed.write(&pem).await {

@@ -32,6 +32,11 @@ pub(super) fn renew_at(from: i64, to: i64) -> i64 {
     from.saturating_add(to.saturating_sub(from).max(0) / 3 * 2)
 }
 
+/// When a certificate is renewed at the latest, whatever its authority suggests: after nine tenths of its life.
+pub(super) fn latest(from: i64, to: i64) -> i64 {
+    from.saturating_add(to.saturating_sub(from).max(0) / 10 * 9)
+}
+
 /// A moment within a window that the authority suggests (RFC 9773 §4.2); `chance` is random.
 pub(super) fn within(start: i64, end: i64, chance: u64) -> i64 {
     let length = end.saturating_sub(start).max(0) as u64;
@@ -78,6 +83,18 @@ mod tests {
     fn a_certificate_is_renewed_after_two_thirds_of_its_life() {
         for (from, to, expected) in [(0, 90, 60), (100, 400, 300), (5, 5, 5), (9, 3, 9)] {
             assert_eq!(renew_at(from, to), expected);
+        }
+    }
+
+    /// An authority that suggests the year 9999 lets no certificate run out.
+    #[test]
+    fn a_suggestion_is_not_followed_past_the_end() {
+        for (from, to, expected) in [(0, 90, 81), (100, 400, 370), (9, 3, 9)] {
+            assert_eq!(latest(from, to), expected);
+            assert_eq!(
+                suggested(i64::MAX, renew_at(from, to), None).min(latest(from, to)),
+                expected
+            );
         }
     }
 

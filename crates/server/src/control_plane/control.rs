@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use super::ServerRequest;
 use super::host::Host;
 use super::{memory, metrics, nodes, overview};
+use crate::reload::ReloadResult;
 
 /// The shortest pause between two records of metrics.
 const MEASURE_EVERY_MIN: Duration = Duration::from_millis(50);
@@ -98,10 +99,9 @@ impl Control {
             }
             What::Reload(_) => {
                 self.host.log(Level::Notice, None, format_args!("reload requested by {who}"));
-                let result = self.ask_main(ServerRequest::Reload).await?;
-                let result = control::CommandResult { is_good: result.is_good, text: result.text };
-                Ok(fitting(result).encode_to_vec())
+                self.command(ServerRequest::Reload).await
             }
+            What::Reopen(_) => self.command(ServerRequest::Reopen).await,
             What::Stop(stop) => {
                 let manner = if stop.forceful { Manner::Forceful } else { Manner::Graceful };
                 self.host.log(Level::Notice, None, format_args!("stop requested by {who}"));
@@ -166,6 +166,15 @@ impl Control {
         answered.await.map_err(|_| ended())
     }
 
+    /// Has the main thread do something, and encodes its result.
+    async fn command(
+        &self,
+        request_of: impl FnOnce(oneshot::Sender<ReloadResult>) -> ServerRequest,
+    ) -> Result<Vec<u8>, Failure> {
+        let ReloadResult { is_good, text } = self.ask_main(request_of).await?;
+        Ok(fitting(control::CommandResult { is_good, text }).encode_to_vec())
+    }
+
     /// Every session, through the channel.
     async fn list(&self, response: &Response) -> Result<Listed, Failure> {
         let channel = response.acquire_channel().map_err(no_channel)?;
@@ -202,9 +211,9 @@ impl Control {
                 meant.filter(|id| endpoint.cancel(session.id, *id)).count() as u64
             }
             None if session.protocol == NATIVE => {
-                registry.cancel_native(session.id, native).await.unwrap_or(0)
+                registry.cancel_native(&session, native).await.unwrap_or(0)
             }
-            None => u64::from(registry.cancel(session.id, only).await == Some(true)),
+            None => u64::from(registry.cancel(&session, only).await == Some(true)),
         };
         let finding = if cancelled == 0 { Finding::NothingRuns } else { Finding::Done };
         Outcome { finding: finding.into(), cancelled, ..done(session) }
@@ -219,11 +228,11 @@ impl Control {
         let is_here = if let Some((endpoint, _)) = self.host.own_session(session.id) {
             endpoint.shut_down(session.id, manner)
         } else if session.protocol == NATIVE {
-            self.host.worker_registry.shut_down_native(session.id, manner).await
+            self.host.worker_registry.shut_down_native(&session, manner).await
         } else {
             let shutdown =
                 if command.forceful { ShutdownRequest::Force } else { ShutdownRequest::Drain };
-            self.host.worker_registry.shut_down(session.id, shutdown).await
+            self.host.worker_registry.shut_down(&session, shutdown).await
         };
         if is_here { done(session) } else { none() }
     }

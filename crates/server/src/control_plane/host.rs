@@ -214,12 +214,17 @@ impl Host {
             all.filter(|cache| is_meant(cache.name())).map(Arc::clone).collect()
         };
         let count = caches.len() as u64;
-        let purge = move || {
-            let what = Purge::parse(&wanted.key);
-            caches.iter().filter_map(|cache| cache.purge(what, now).ok()).sum()
-        };
         // Files are looked into: beside the loop.
-        let entries = tokio::task::spawn_blocking(purge).await.unwrap_or(0);
+        let mut running = Vec::new();
+        for cache in caches {
+            let key = wanted.key.clone();
+            let own = Arc::clone(&cache);
+            running.push(cache.device().change(move || own.purge(Purge::parse(&key), now)));
+        }
+        let mut entries = 0;
+        for one in running {
+            entries += one.await.ok().and_then(Result::ok).unwrap_or(0);
+        }
         Purged { caches: count, entries }
     }
 

@@ -3,7 +3,9 @@
 
 use std::fs;
 
-use sekisho_endpoint::control::{Memory, MemoryEntry};
+use sekisho_endpoint::Budget;
+use sekisho_endpoint::control::{Memory, MemoryEntry, MemoryShare};
+use sekisho_handler::memory;
 
 use super::host::Host;
 
@@ -34,7 +36,17 @@ pub(super) async fn gather(host: &Host) -> Memory {
         resident_shared_bytes: of("RssShmem:"),
         shared: Some(shared(&maps)),
         silent_workers,
+        budget: budget(),
     }
+}
+
+/// The budget of memory that peers can make the server hold (O9).
+pub(super) fn budget() -> Vec<MemoryShare> {
+    let share = |(class, budget): (&'static str, &Budget)| {
+        let (taken_bytes, limit_bytes) = (budget.taken() as u64, budget.limit() as u64);
+        MemoryShare { class: class.to_owned(), taken_bytes, limit_bytes }
+    };
+    memory::budgets().map(share).collect()
 }
 
 /// Adds to what is known of this kind.

@@ -1,5 +1,6 @@
 //! Logs what the memory guard does (X8): a line in the error log when it begins to refuse work and one when
-//! it ends, at most one pair in a second. Workers find out that memory is short and notify this task.
+//! it ends, at most one pair in a second. Workers find out that memory is short and notify this task. When it is nearly
+//! used up, all workers are told to end connections (O9).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,6 +13,8 @@ use super::host::Host;
 
 /// While memory is short, it is checked this often whether it still is, even if no work is asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The same while it is nearly used up.
+const SHED_EVERY: Duration = Duration::from_millis(50);
 const MIB: u64 = 1 << 20;
 
 /// Watches for as long as the control plane runs.
@@ -32,7 +35,12 @@ pub(super) async fn watch(host: Rc<Host>) {
             host.log(Level::Error, None, message);
         }
         while memory::is_still_short() {
-            tokio::time::sleep(LOOK_EVERY).await;
+            let is_critical = memory::was_critical();
+            if is_critical {
+                host.worker_registry.shed();
+            }
+            let pause = if is_critical { SHED_EVERY } else { LOOK_EVERY };
+            let _ = tokio::time::timeout(pause, memory::shortage_began()).await;
         }
         if unlogged.is_some() {
             let seconds = host.uptime().saturating_sub(began).as_secs_f64();

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use sekisho_endpoint::control::{Certificate, Family, Label, Metrics, Sample};
+use sekisho_handler::disk::{self, DeviceView};
 use sekisho_handler::memory as guard;
 use sekisho_handler::upstream::{Snapshot, Unavailable};
-use sekisho_lifecycle::{DeadlineKind, Session as State};
+use sekisho_lifecycle::{Budget, DeadlineKind, Session as State};
 use sekisho_net::counters::ByProtocol;
 use sekisho_net::request_stats::{BUCKETS_MICROS, RequestStats};
 use sekisho_net::{ProtocolKind, WatchedThread};
@@ -132,6 +133,24 @@ pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
             count(&counters.workers_replaced),
         ),
         threads_stuck(host),
+        disks(
+            "sekisho_disk_operations_running",
+            "File operations that run, by device",
+            "gauge",
+            |disk| disk.running as f64,
+        ),
+        disks(
+            "sekisho_disk_operations_abandoned_total",
+            "File operations given up because the device did not respond in time",
+            "counter",
+            |disk| disk.abandoned as f64,
+        ),
+        disks(
+            "sekisho_disk_stuck_seconds",
+            "How long a device has not responded; 0 where it does",
+            "gauge",
+            |disk| disk.stuck.map_or(0.0, |age| age.as_secs_f64()),
+        ),
         one(
             "sekisho_accept_pauses_total",
             "Pauses of accept(), for lack of descriptors or memory",
@@ -173,6 +192,16 @@ pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
             "Connections and work refused because memory was short",
             "counter",
             guard::refusals() as f64,
+        ),
+        by_class(
+            "sekisho_memory_budget_taken_bytes",
+            "Memory that peers make the server hold, by class",
+            Budget::taken,
+        ),
+        by_class(
+            "sekisho_memory_budget_limit_bytes",
+            "Maximum of the memory that peers can make the server hold, by class",
+            Budget::limit,
         ),
         one(
             "sekisho_service_bugs_total",
@@ -230,6 +259,16 @@ fn threads_stuck(host: &Host) -> Family {
     family("sekisho_threads_stuck_total", help, "counter", samples)
 }
 
+/// A fact about each device.
+fn disks(name: &str, help: &str, kind: &str, of: fn(&DeviceView) -> f64) -> Family {
+    let one = |disk: &DeviceView| {
+        let (major, minor) = disk.number;
+        let (device, path) = (format!("{major}:{minor}"), disk.path.display().to_string());
+        sample("", &[("device", &device), ("path", &path)], of(disk))
+    };
+    family(name, help, kind, disk::views().iter().map(one).collect())
+}
+
 /// A fact about each server of each group.
 fn upstreams(host: &Host, name: &str, help: &str, of: fn(&Snapshot) -> f64) -> Family {
     let mut samples = Vec::new();
@@ -260,9 +299,14 @@ fn label(name: &str, kind: ProtocolKind) -> &'static str {
         (ProtocolKind::Http1, true) => "http",
         (ProtocolKind::Http2 | ProtocolKind::Internal, true) => "",
         (ProtocolKind::Internal, false) => "internal",
-        (ProtocolKind::Http1 | ProtocolKind::Http2 | ProtocolKind::Tcp | ProtocolKind::Udp, _) => {
-            kind.name()
-        }
+        (
+            ProtocolKind::Http1
+            | ProtocolKind::Http2
+            | ProtocolKind::Http3
+            | ProtocolKind::Tcp
+            | ProtocolKind::Udp,
+            _,
+        ) => kind.name(),
     }
 }
 
@@ -309,6 +353,12 @@ fn expired(counters: &[AtomicU64]) -> Family {
     });
     let help = "Deadlines of HTTP sessions that expired";
     family("sekisho_deadlines_total", help, "counter", samples.collect())
+}
+
+/// A figure of each share of the memory budget.
+fn by_class(name: &str, help: &str, of: impl Fn(&Budget) -> usize) -> Family {
+    let of = |(class, budget)| sample("", &[("class", class)], of(budget) as f64);
+    family(name, help, "gauge", guard::budgets().map(of).collect())
 }
 
 fn family(name: &str, help: &str, kind: &str, samples: Vec<Sample>) -> Family {

@@ -6,7 +6,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use sekisho_config::{LocationId, ServerName};
-use sekisho_endpoint::control::{LocationCount, Metrics, Overview, Rates, Sample, UpstreamServer};
+use sekisho_endpoint::control::{
+    Disk, LocationCount, Metrics, Overview, Rates, Sample, UpstreamServer,
+};
+use sekisho_handler::disk::{self, DeviceView};
 use sekisho_handler::upstream::Unavailable;
 use sekisho_net::Site;
 
@@ -126,6 +129,20 @@ pub(super) async fn gather(host: &Host) -> Overview {
         locations,
         upstreams,
         certificates: host.certificates(),
+        disks: disk::views().iter().map(disk_view).collect(),
+        memory_budget: super::memory::budget(),
+    }
+}
+
+fn disk_view(view: &DeviceView) -> Disk {
+    let (major, minor) = view.number;
+    Disk {
+        path: view.path.display().to_string(),
+        device: format!("{major}:{minor}"),
+        running: view.running as u64,
+        waiting: view.waiting as u64,
+        abandoned: view.abandoned,
+        stuck_millis: view.stuck.map_or(0, |age| age.as_millis() as u64),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sekisho_config::Endpoint;
 use sekisho_endpoint::{Policy, RequestLimits, ServiceAccess, SessionSlots};
-use sekisho_handler::memory;
+use sekisho_handler::memory::{self, Class};
 use sekisho_net::native::{GateRules, NativeRules};
 
 use super::identities::Identities;
@@ -72,8 +72,8 @@ impl Rules {
                 GREETINGS,
                 (limits.sessions_of_an_address(), limits.sessions_per_identity.unwrap_or(u32::MAX)),
             ),
-            budget: Arc::clone(memory::native()),
-            session_bytes_max: SESSION_BYTES_MAX.min(memory::native().limit() / 2),
+            budget: Arc::clone(memory::budget(Class::Native)),
+            session_bytes_max: SESSION_BYTES_MAX.min(memory::budget(Class::Native).limit() / 2),
             gate: GateRules { tokens, password_file, allowed },
             access: self.access.clone(),
             services: limits.services.clone(),

@@ -43,8 +43,26 @@ impl WorkerRegistry {
         &self,
         question: impl Fn(oneshot::Sender<T>) -> WorkerQuery,
     ) -> (Vec<(String, T)>, u32) {
+        self.ask_those(|_| true, question).await
+    }
+
+    /// Asks the worker of a session alone.
+    async fn ask_worker_of<T>(
+        &self,
+        session: &control::Session,
+        question: impl Fn(oneshot::Sender<T>) -> WorkerQuery,
+    ) -> impl Iterator<Item = T> {
+        let (answers, _) = self.ask_those(|name| name == session.worker, question).await;
+        answers.into_iter().map(|(_, answer)| answer)
+    }
+
+    async fn ask_those<T>(
+        &self,
+        is_asked: impl Fn(&str) -> bool,
+        question: impl Fn(oneshot::Sender<T>) -> WorkerQuery,
+    ) -> (Vec<(String, T)>, u32) {
         let mut asked = Vec::new();
-        for (name, commands) in &*self.workers.borrow() {
+        for (name, commands) in self.workers.borrow().iter().filter(|(name, _)| is_asked(name)) {
             let (answer, answered) = oneshot::channel();
             if commands.send(WorkerCommand::Answer(question(answer))).is_ok() {
                 asked.push((name.clone(), answered));
@@ -72,17 +90,24 @@ impl WorkerRegistry {
         (sessions, silent)
     }
 
-    /// Cancels the running request of a session; `None` when no worker has the session.
-    pub(super) async fn cancel(&self, session: u64, request: Option<u64>) -> Option<bool> {
-        let (answers, _) = self.ask(|answer| WorkerQuery::Cancel(session, request, answer)).await;
-        answers.into_iter().find_map(|(_, answer)| answer)
+    /// Cancels the running request of a session; `None` when its worker does not have it any more.
+    pub(super) async fn cancel(
+        &self,
+        session: &control::Session,
+        request: Option<u64>,
+    ) -> Option<bool> {
+        let cancel = |answer| WorkerQuery::Cancel(session.id, request, answer);
+        self.ask_worker_of(session, cancel).await.find_map(|answer| answer)
     }
 
-    /// Ends a session; returns whether a worker has it.
-    pub(super) async fn shut_down(&self, session: u64, shutdown: ShutdownRequest) -> bool {
-        let (answers, _) =
-            self.ask(|answer| WorkerQuery::ShutDown(session, shutdown, answer)).await;
-        answers.into_iter().any(|(_, is_here)| is_here)
+    /// Ends a session; returns whether its worker still has it.
+    pub(super) async fn shut_down(
+        &self,
+        session: &control::Session,
+        shutdown: ShutdownRequest,
+    ) -> bool {
+        let query = |answer| WorkerQuery::ShutDown(session.id, shutdown, answer);
+        self.ask_worker_of(session, query).await.any(|is_here| is_here)
     }
 
     /// The native sessions of all of them, with the names of the workers.
@@ -95,23 +120,25 @@ impl WorkerRegistry {
         answers.into_iter().flat_map(named).collect()
     }
 
-    /// Cancels requests of a native session, and returns how many; `None` when no worker has the session.
+    /// Cancels requests of a native session, and returns how many; `None` when its worker does not have it any more.
     pub(super) async fn cancel_native(
         &self,
-        session: u64,
+        session: &control::Session,
         request: Option<RequestId>,
     ) -> Option<u64> {
-        let cancel = |answer| WorkerQuery::Native(NativeQuery::Cancel(session, request, answer));
-        let (answers, _) = self.ask(cancel).await;
-        answers.into_iter().find_map(|(_, answer)| answer)
+        let cancel = |answer| WorkerQuery::Native(NativeQuery::Cancel(session.id, request, answer));
+        self.ask_worker_of(session, cancel).await.find_map(|answer| answer)
     }
 
-    /// Ends a native session; returns whether a worker has it.
-    pub(super) async fn shut_down_native(&self, session: u64, manner: Manner) -> bool {
+    /// Ends a native session; returns whether its worker still has it.
+    pub(super) async fn shut_down_native(
+        &self,
+        session: &control::Session,
+        manner: Manner,
+    ) -> bool {
         let shut_down =
-            |answer| WorkerQuery::Native(NativeQuery::ShutDown(session, manner, answer));
-        let (answers, _) = self.ask(shut_down).await;
-        answers.into_iter().any(|(_, is_here)| is_here)
+            |answer| WorkerQuery::Native(NativeQuery::ShutDown(session.id, manner, answer));
+        self.ask_worker_of(session, shut_down).await.any(|is_here| is_here)
     }
 
     /// The services of the first worker that answers: all workers have the same.
@@ -130,6 +157,13 @@ impl WorkerRegistry {
             return false;
         };
         commands.send(WorkerCommand::Answer(WorkerQuery::Native(NativeQuery::Call(call)))).is_ok()
+    }
+
+    /// Memory is nearly used up: has each of them end connections that it can do without, also one that sleeps.
+    pub(super) fn shed(&self) {
+        for (_, commands) in &*self.workers.borrow() {
+            let _ = commands.send(WorkerCommand::Shed);
+        }
     }
 
     /// What they hold in memory, and how many workers did not answer in time.

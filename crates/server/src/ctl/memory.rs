@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use sekisho_endpoint::control::{MeasureMemory, Memory, MemoryEntry, What};
+use sekisho_endpoint::control::{MeasureMemory, Memory, MemoryEntry, MemoryShare, What};
 use serde_json::{Value, json};
 
 use super::session::{Scope, Server};
@@ -68,7 +68,12 @@ fn write(memory: &Memory, out: &mut dyn Write) -> io::Result<()> {
     row("resident", None, memory.resident_bytes)?;
     row("  anonymous", None, memory.resident_anonymous_bytes)?;
     row("  files", None, memory.resident_file_bytes)?;
-    row("  shared", None, memory.resident_shared_bytes)
+    row("  shared", None, memory.resident_shared_bytes)?;
+    writeln!(out, "\n{:<24} {:>12} {:>12}", "BUDGET", "TAKEN", "LIMIT")?;
+    for MemoryShare { class, taken_bytes, limit_bytes } in &memory.budget {
+        writeln!(out, "{class:<24} {taken_bytes:>12} {limit_bytes:>12}")?;
+    }
+    Ok(())
 }
 
 /// `{"held": [{"kind", "count", "bytes"}], "sum_bytes", "rest_bytes", …}`
@@ -87,7 +92,14 @@ fn as_json(memory: &Memory) -> Value {
         "resident_anonymous_bytes": memory.resident_anonymous_bytes,
         "resident_file_bytes": memory.resident_file_bytes,
         "resident_shared_bytes": memory.resident_shared_bytes,
+        "budget": budget_as_json(&memory.budget),
     })
+}
+
+/// `[{"class", "taken_bytes", "limit_bytes"}]`
+pub(super) fn budget_as_json(budget: &[MemoryShare]) -> Vec<Value> {
+    let share = |of: &MemoryShare| json!({ "class": of.class, "taken_bytes": of.taken_bytes, "limit_bytes": of.limit_bytes });
+    budget.iter().map(share).collect()
 }
 
 #[cfg(test)]

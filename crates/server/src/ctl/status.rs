@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use sekisho_endpoint::control::{AskOverview, Certificate, Overview, Rates, What};
+use sekisho_endpoint::control::{AskOverview, Certificate, MemoryShare, Overview, Rates, What};
 use serde_json::json;
 
 use super::session::{Scope, Server};
-use super::{Failure, certificates, show};
+use super::{Failure, certificates, memory, show};
 
 /// What `ctl status` takes.
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ pub(crate) fn per_second(rate: u64) -> String {
     }
 }
 
-/// What stands in tables: locations, upstream servers, certificates.
+/// What stands in tables: stuck disks, locations, upstream servers, certificates.
 pub(crate) fn tables(overview: &Overview) -> Vec<Table> {
     let locations = overview.locations.iter();
     let locations = locations.map(|of| vec![of.location.clone(), of.requests.to_string()]);
@@ -64,7 +64,23 @@ pub(crate) fn tables(overview: &Overview) -> Vec<Table> {
     let certificate = |of: &Certificate| {
         vec![of.names.join(", "), of.issuer.clone(), certificates::days_left(of), of.source.clone()]
     };
+    // The others have nothing to tell.
+    let stuck = overview.disks.iter().filter(|disk| disk.stuck_millis > 0).map(|disk| {
+        vec![
+            disk.path.clone(),
+            disk.device.clone(),
+            show::age(disk.stuck_millis),
+            disk.running.to_string(),
+            disk.waiting.to_string(),
+            disk.abandoned.to_string(),
+        ]
+    });
     vec![
+        (
+            "Disks that do not respond",
+            &["path", "device", "for", "running", "waiting", "given up"],
+            stuck.collect(),
+        ),
         ("Busiest locations", &["location", "requests"], locations.collect()),
         (
             "Upstream servers",
@@ -110,6 +126,7 @@ fn write(overview: &Overview, out: &mut dyn Write) -> io::Result<()> {
         ("sent", show::bytes(overview.sent_bytes)),
         ("programs", overview.programs.to_string()),
         ("deadlines", format!("{} expired", overview.deadlines)),
+        ("memory", memory_budget(&overview.memory_budget)),
     ];
     for (name, value) in lines {
         writeln!(out, "{name:<12} {}", show::tame(&value))?;
@@ -130,6 +147,16 @@ fn write(overview: &Overview, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The whole budget, and the classes of which something is taken.
+fn memory_budget(budget: &[MemoryShare]) -> String {
+    let share = |of: &MemoryShare| {
+        let (taken, limit) = (show::bytes(of.taken_bytes), show::bytes(of.limit_bytes));
+        format!("{} {taken} of {limit}", of.class)
+    };
+    let is_shown = |of: &&MemoryShare| of.class == "all" || of.taken_bytes > 0;
+    budget.iter().filter(is_shown).map(share).collect::<Vec<_>>().join(", ")
 }
 
 fn rates(last: &Rates) -> String {
@@ -160,6 +187,12 @@ fn as_json(overview: &Overview) -> serde_json::Value {
             "requests": of.requests, "failures": of.failures,
         })
     });
+    let disks = overview.disks.iter().map(|of| {
+        json!({
+            "path": of.path, "device": of.device, "running": of.running, "waiting": of.waiting,
+            "given_up": of.abandoned, "stuck_ms": of.stuck_millis,
+        })
+    });
     json!({
         "version": overview.version,
         "uptime_ms": overview.uptime_millis,
@@ -177,5 +210,7 @@ fn as_json(overview: &Overview) -> serde_json::Value {
         "locations": locations.collect::<Vec<_>>(),
         "upstreams": upstreams.collect::<Vec<_>>(),
         "certificates": overview.certificates.iter().map(certificates::as_json).collect::<Vec<_>>(),
+        "disks": disks.collect::<Vec<_>>(),
+        "memory_budget": memory::budget_as_json(&overview.memory_budget),
     })
 }

@@ -238,10 +238,8 @@ impl SandboxPaths {
         if let Some(cgi) = &settings.cgi {
             self.add_programs(cgi, own.as_deref());
         }
-        if let Some(folder) = &settings.client_body_temp_path
-            && (settings.cgi.is_some() || settings.pass.is_some())
-        {
-            self.add(&**folder, Right::Write);
+        for folder in settings.temp_folders() {
+            self.add(&*folder.path, Right::Write);
         }
     }
 

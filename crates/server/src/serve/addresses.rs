@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use sekisho_config::ListenAddress;
 
 use crate::Problem;
-use crate::cli::Serve;
+use crate::cli::Bind;
 use crate::https::Https;
 
 const DEFAULT_PORT: u16 = 8080;
@@ -42,24 +42,24 @@ impl Reach {
 
 /// The addresses to listen on, in the syntax of `listen`. A port without an address means every address of
 /// this machine, of both families.
-pub(super) fn listens(serve: &Serve, https: &Https) -> Result<Vec<String>, Problem> {
-    let port = serve.port.unwrap_or(match https {
+pub(super) fn listens(bind: &Bind, https: &Https) -> Result<Vec<String>, Problem> {
+    let port = bind.port.unwrap_or(match https {
         Https::Off => DEFAULT_PORT,
-        Https::Local(..) => LOCAL_TLS_PORT,
+        Https::Local(..) | Https::Given(..) => LOCAL_TLS_PORT,
         Https::Named(_) => TLS_PORT,
     });
-    if serve.listen.is_empty() && matches!(https, Https::Named(_)) {
+    if bind.listen.is_empty() && matches!(https, Https::Named(_)) {
         // A public name is for all networks.
         return expand(&port.to_string(), port);
     }
-    if serve.listen.is_empty() {
+    if bind.listen.is_empty() {
         return Ok(vec![
             SocketAddr::from((Ipv4Addr::LOCALHOST, free(port, Ipv4Addr::LOCALHOST.into())?))
                 .to_string(),
         ]);
     }
     let mut all = Vec::new();
-    for word in &serve.listen {
+    for word in &bind.listen {
         for listen in expand(word, port)? {
             if !all.contains(&listen) {
                 all.push(listen);

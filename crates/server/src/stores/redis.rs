@@ -1,20 +1,24 @@
 //! A Redis or Valkey server, a cluster of them, or the primary that their sentinels name. Whatever is decided there is one
 //! script, by the store's clock.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::{ClusterConnection, Connect};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
-    IntoConnectionInfo, Pipeline, RedisConnectionInfo, RedisError, RedisFuture, Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    Pipeline, RedisConnectionInfo, RedisError, RedisFuture, Value,
 };
 use rustls::pki_types::ServerName;
 use sekisho_config::Rate;
 use sekisho_handler::limits::Counted;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
@@ -25,6 +29,9 @@ pub(super) const LEASE: Duration = Duration::from_secs(15);
 /// One secret of TLS tickets is used for so long, and read for so long after that (RFC 8446 §4.6.1).
 const SECRET_USE: Duration = Duration::from_hours(6);
 const SECRET_READ: Duration = Duration::from_hours(7 * 24);
+
+/// No answer to a message is longer. The library keeps what it reads until an answer is complete.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// A leaky bucket in thousandths of a request, as a zone counts: excess and the moment of it. The first request is free.
 const RATE: &str = "
@@ -272,8 +279,8 @@ async fn connect(url: &str) -> Result<Connection, RedisError> {
         let config = AsyncConnectionConfig::default();
         return connect_by_tls(&info, authority, config).await.map(Connection::One);
     }
-    let client = Client::open(url)?;
-    Ok(Connection::One(client.get_multiplexed_async_connection().await?))
+    let info = url.into_connection_info()?;
+    connect_plainly(&info, AsyncConnectionConfig::default()).await.map(Connection::One)
 }
 
 /// Several servers: `[user:password@]host:port,host:port[/name][?ca=/file]`.
@@ -328,7 +335,7 @@ impl Several {
         if self.is_tls {
             return connect_by_tls(&info, self.authority.as_deref(), config).await;
         }
-        Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
+        connect_plainly(&info, config).await
     }
 
     async fn named_by(self, sentinel: String) -> Result<MultiplexedConnection, RedisError> {
@@ -370,11 +377,78 @@ async fn connect_by_tls(
     let socket = TcpStream::connect((host.as_str(), *port)).await?;
     socket.set_nodelay(true)?;
     let stream = TlsConnector::from(tls).connect(name, socket).await?;
-    let settings = info.redis_settings();
-    let made = MultiplexedConnection::new_with_config(settings, stream, config).await;
+    speak(stream, info, config).await
+}
+
+/// Without TLS: to a port or to a Unix socket.
+async fn connect_plainly(
+    info: &ConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            let socket = TcpStream::connect((host.as_str(), *port)).await?;
+            socket.set_nodelay(true)?;
+            speak(socket, info, config).await
+        }
+        ConnectionAddr::Unix(path) => speak(UnixStream::connect(path).await?, info, config).await,
+        _ => Err(fault("a host is missing".to_owned())),
+    }
+}
+
+async fn speak(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    info: &ConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    let stream = Bounded { stream, answer_bytes: 0 };
+    let made = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
     let (connection, driver) = made?;
     tokio::spawn(driver);
     Ok(connection)
+}
+
+/// A connection that fails where more comes than an answer has.
+struct Bounded<S> {
+    stream: S,
+    /// How much has come since the last message was sent.
+    answer_bytes: usize,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        self.answer_bytes += buffer.filled().len() - before;
+        if self.answer_bytes > ANSWER_BYTES_MAX {
+            let why = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
+            return Poll::Ready(Err(io::Error::other(why)));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.answer_bytes = 0;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 /// A server of a cluster.
@@ -406,9 +480,7 @@ impl Connect for Node {
             let info = info.into_connection_info()?;
             let settings = info.redis_settings().clone();
             let Some((authority, user)) = settings.username().and_then(carried) else {
-                let client = Client::open(info)?;
-                let made = client.get_multiplexed_async_connection_with_config(&config).await;
-                return made.map(Self);
+                return connect_plainly(&info, config).await.map(Self);
             };
             let mut own = RedisConnectionInfo::default().set_protocol(settings.protocol());
             if let Some(user) = user {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use sekisho_testkit::{Server, Signal, Stopwatch, Tree, eventually, wait_for};
+use sekisho_testkit::{Server, Signal, Stopwatch, Tree, eventually, free_port, wait_for};
 
 use crate::common::store::Store;
 use crate::common::{BINARY, LONG};
-use crate::pebble::{self, Pebble, free_port};
+use crate::pebble::{self, Pebble};
 use crate::shown;
 
 const NAME: &str = "a.example.org";

@@ -1,11 +1,11 @@
 //! A real authority for a test: Debian's `pebble` and the DNS server that comes with it.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, kill_process};
-use sekisho_testkit::{Signal, Tree, eventually};
+use sekisho_testkit::{Signal, Tree, eventually, free_port};
 
 use crate::common::LONG;
 
@@ -23,12 +23,6 @@ pub(crate) fn is_there() -> bool {
         println!("skipped: there is no pebble, openssl or curl");
     }
     all
-}
-
-/// A port that is free now.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("an address").port()
 }
 
 /// A running authority. It is killed and waited for, by its id, when dropped.

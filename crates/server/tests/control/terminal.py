@@ -16,13 +16,17 @@ import time
 import fcntl
 
 binary, pid, peer = sys.argv[1:]
+ROWS, COLUMNS = 24, 150
+# The terminal has its size, and its attributes are read, before the program runs.
+go_read, go_write = os.pipe()
 child, terminal = pty.fork()
 if child == 0:
+    os.read(go_read, 1)
     os.environ["TERM"] = "xterm"
     os.execv(binary, [binary, "ctl", "--pid", pid, "top", "--every", "0.1"])
-fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 150, 0, 0))
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
 before = termios.tcgetattr(terminal)
-ROWS, COLUMNS = 24, 150
+os.write(go_write, b"x")
 screen = [[" "] * COLUMNS for _ in range(ROWS)]
 at = [0, 0]
 raw = b""

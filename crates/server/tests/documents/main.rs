@@ -94,6 +94,7 @@ pages! {
     the_commands_of_fastcgi_work: "fastcgi.md" needs "nginx";
     the_commands_of_filters_work: "filters.md";
     the_commands_of_git_work: "git.md" needs "git" "htpasswd";
+    the_commands_of_http3_work: "http3.md";
     the_commands_of_identity_work: "identity.md";
     the_commands_of_install_work: "install.md";
     the_commands_of_listing_work: "listing.md";

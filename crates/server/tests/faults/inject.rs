@@ -195,6 +195,11 @@ impl Injected {
         Some(Self { strace, log })
     }
 
+    /// Where strace writes what it did.
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
     /// Lets the server go on alone, and says what happened.
     pub(crate) fn end(self) -> Hit {
         let log = self.log.clone();

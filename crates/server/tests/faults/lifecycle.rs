@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, kill_process};
-use sekisho_testkit::{Client, Server, Signal, Tree, eventually, have, process, wait_for};
+use sekisho_testkit::{
+    Client, Server, Signal, Tree, eventually, free_port, have, process, wait_for,
+};
 
 use crate::common::{BINARY, LONG, http, site};
 use crate::inject::{Fault, Hit, Injected, KINDS, Kind, hit};
@@ -98,9 +100,7 @@ fn a_start_succeeds_or_says_why_not_whatever_call_fails() {
 }
 
 fn start_under(tree: &Tree, fault: &Fault, findings: &mut Vec<String>) -> Outcome {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = free.local_addr().expect("an address");
-    drop(free);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let config = site("").replace("127.0.0.1:{port}", &address.to_string());
     let dir = tree.dir().display().to_string();
     let config = config.replace("{dir}", &dir).replace("{root}", &format!("{dir}/root"));

@@ -34,17 +34,17 @@ fn a_disk_that_makes_writers_wait_holds_up_nobody_else() {
     assert_eq!(warm.request_with_body("PUT", "/warm", "", b"x").status, 201);
     let Some(injected) = Injected::delay(&server, CALLS, DELAY) else { return };
     let is_over = AtomicBool::new(false);
-    let (slowest, asked, watch) = thread::scope(|scope| {
+    let (late, asked, watch) = thread::scope(|scope| {
         let probe = scope.spawn(|| {
             let mut client = server.connect();
-            let (mut slowest, mut asked) = (Duration::ZERO, 0);
+            let (mut late, mut asked) = (0, 0);
             while !is_over.load(Ordering::Relaxed) {
                 let watch = Stopwatch::start();
                 assert_eq!(client.get("/small.txt").text(), "small");
-                slowest = slowest.max(watch.elapsed());
+                late += usize::from(watch.elapsed() > QUICK);
                 asked += 1;
             }
-            (slowest, asked)
+            (late, asked)
         });
         let watch = Stopwatch::start();
         let changes: [&(dyn Fn(&mut Client) + Sync); 6] = [
@@ -106,12 +106,13 @@ fn a_disk_that_makes_writers_wait_holds_up_nobody_else() {
             change.join().expect("done");
         }
         is_over.store(true, Ordering::Relaxed);
-        let (slowest, asked) = probe.join().expect("asked");
-        (slowest, asked, watch)
+        let (late, asked) = probe.join().expect("asked");
+        (late, asked, watch)
     });
-    println!("{asked} requests in {:?}, the slowest took {slowest:?}", watch.elapsed());
+    println!("{late} of {asked} requests were late, in {:?}", watch.elapsed());
     assert!(watch.elapsed() > DELAY * 2, "the disk was slow");
-    assert!(slowest < QUICK, "the slowest of {asked} took {slowest:?}");
+    // A busy machine holds a few up; a worker that waits for the disk would hold up nearly all.
+    assert!(late <= asked / 20, "{late} of {asked} took more than {QUICK:?}");
     drop(injected.end());
     assert_eq!(server.tree().read("root/medium"), pattern(700_000));
     assert_eq!(server.tree().read("root/large"), pattern(2_500_000));

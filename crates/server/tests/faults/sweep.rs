@@ -6,11 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use sekisho_testkit::{Server, Stopwatch, have, process, wait_for};
+use rustix::process::{Pid, kill_process};
+use sekisho_testkit::{Server, Signal, Stopwatch, have, pause, process, wait_for};
 
-use crate::inject::{Fault, Hit, Injected, KINDS, Kind};
+use crate::inject::{Fault, Hit, Injected, KINDS, Kind, hit};
 use crate::scenario::{Cgi, Files, Native, Scenario, Seen, Uploads};
 
 /// No scenario makes more calls of one kind in one thread, or it need not be known to the last.
@@ -19,6 +22,8 @@ const CALLS_MAX: u32 = 60;
 const SAMPLE: [u32; 4] = [1, 3, 7, 16];
 /// A scenario that takes longer waits for something that does not come: for a deadline.
 const STALL: Duration = Duration::from_secs(9);
+/// How often the record of a fault is read.
+const LOOK: Duration = Duration::from_millis(50);
 /// What was begun must be over by then.
 const CALM: Duration = Duration::from_secs(8);
 
@@ -97,7 +102,7 @@ impl<'a> Sweep<'a> {
         let is_calm = wait_for(CALM, || {
             let now = self.server.fds();
             let is_same = std::mem::replace(&mut last, now) == now;
-            sekisho_testkit::pause(Duration::from_millis(20));
+            pause(Duration::from_millis(20));
             is_same && self.server.children().is_empty()
         });
         assert!(is_calm, "children {:?}", self.server.children());
@@ -112,6 +117,28 @@ impl<'a> Sweep<'a> {
             seen.wrong("the round came to no end".to_owned());
         }
         seen
+    }
+
+    /// A round with a fault. Where it meets a call that cannot fail, such as one that wakes a thread, the server is killed:
+    /// what waits for that call would wait for its deadline, and the fault does not count.
+    fn round_under(&self, injected: &Injected) -> Seen {
+        let is_over = AtomicBool::new(false);
+        let (pid, log) = (self.server.id(), injected.log());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    if hit(log) == Hit::Impossible {
+                        let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+                        let _ = kill_process(pid, Signal::KILL);
+                        return;
+                    }
+                    pause(LOOK);
+                }
+            });
+            let seen = self.round();
+            is_over.store(true, Ordering::Relaxed);
+            seen
+        })
     }
 
     /// All faults of one kind; `false` where tracing is not allowed.
@@ -143,7 +170,7 @@ impl<'a> Sweep<'a> {
     fn fault(&mut self, fault: &Fault) -> Option<bool> {
         let injected = Injected::into(&self.server, fault)?;
         let watch = Stopwatch::start();
-        let seen = self.round();
+        let seen = self.round_under(&injected);
         let took = watch.elapsed();
         let calls = match injected.end() {
             Hit::None => {

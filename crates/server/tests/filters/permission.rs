@@ -153,6 +153,39 @@ fn permission_counts_with_addresses_and_passwords_as_satisfy_says() {
     );
 }
 
+/// As in nginx, what the authority says stays where an `error_page` gives another status; what let somebody in does not.
+#[test]
+fn a_challenge_stays_with_the_page_for_401() {
+    let authority = authority();
+    let to = authority.address();
+    let tree = Tree::new();
+    tree.file("root/index.html", "in");
+    tree.file("root/login.html", "page");
+    let server = serve(
+        tree,
+        &format!(
+            "location / {{ auth_request /_auth; error_page 401 = @login; error_page 403 500 = @login; }}
+             location /page {{ auth_request /_auth; error_page 401 /login.html; }}
+             location /login.html {{ }}
+             location @login {{ return 302 /login; }}
+             location = /_auth {{ internal; proxy_pass http://{to}; }}"
+        ),
+    );
+    let mut client = server.connect();
+    let challenges = &["Bearer realm=\"a\"", "Basic realm=\"b\""][..];
+    let rows = [
+        ("/", "", 302, challenges),
+        ("/page", "", 401, challenges),
+        ("/", "X-Token: stranger\r\n", 302, &[]),
+        ("/", "X-Token: right\r\n", 200, &[]),
+    ];
+    for (path, fields, status, expected) in rows {
+        let response = client.request("GET", path, fields);
+        assert_eq!(response.status, status, "{path} {fields}");
+        assert_eq!(response.fields_named("www-authenticate"), expected, "{path} {fields}");
+    }
+}
+
 /// C6: who goes is not asked about any more.
 #[test]
 fn a_client_that_goes_takes_the_question_with_it() {

@@ -98,6 +98,26 @@ fn a_resource_that_changes_between_slices_is_cut() {
     assert!(server.log("error.log").contains("etag mismatch in slice response"));
 }
 
+/// C5: a slice whose body is not as long as it says is cut, and logged.
+#[test]
+fn a_slice_that_is_too_short_is_cut_and_logged() {
+    let backend = Backend::start(|connection| {
+        while let Some(head) = connection.request() {
+            let is_first = head.contains("Range: bytes=0-");
+            let (from, to) = if is_first { (0, SLICE - 1) } else { (SLICE, 2 * SLICE - 1) };
+            let fields = format!("Content-Range: bytes {from}-{to}/{}\r\n", 2 * SLICE);
+            let bytes = if is_first { SLICE } else { 100 };
+            connection.answer("206 Partial Content", &fields, vec![b'x'; bytes]);
+        }
+    });
+    let server = sliced(&backend);
+    let mut client = server.connect();
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_read_response(false).is_err());
+    let log = server.log("error.log");
+    assert_eq!(log.matches("100 bytes instead of 16384 in slice response").count(), 1, "{log}");
+}
+
 #[test]
 fn an_answer_that_is_no_slice_passes_or_is_refused() {
     let backend = Backend::start(|connection| {

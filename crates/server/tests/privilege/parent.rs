@@ -252,6 +252,8 @@ fn a_new_worker_process_has_the_configuration_in_use() {
     let old = server.worker();
     let pid = Pid::from_raw(old.cast_signed()).expect("a process");
     kill_process(pid, Signal::KILL).expect("killed");
+    // Until it is gone, it may accept a connection, which is reset with it.
+    eventually("it is gone", LONG, || !exists(old));
     let mut client = server.connect().with_patience(LONG);
     assert_eq!(client.get("/a.txt").text(), "hello");
     assert_ne!(server.worker(), old);

@@ -187,6 +187,69 @@ fn errors_of_a_server_are_its_own_or_ours() {
     assert_eq!(client.get("/ours/200").text(), "body");
 }
 
+/// U5: a bad `X-Accel-Redirect` and one that leads in a circle are logged, in nginx's words.
+#[test]
+fn a_target_that_leads_nowhere_is_logged() {
+    let backend = told();
+    let to = backend.address();
+    let server = serve(
+        Tree::new(),
+        &format!(
+            "location / {{ proxy_pass http://{to}; }}
+             location /loop {{ rewrite ^ /200?X-Accel-Redirect:%20/loop? break; proxy_pass http://{to}; }}"
+        ),
+    );
+    let rows = [
+        ("/../../etc/passwd", "unsafe URI \"/../../etc/passwd\" was detected"),
+        ("http://other.test/", "unsafe URI \"http://other.test/\" was detected"),
+        ("@none", "could not find named location \"@none\""),
+    ];
+    for (target, line) in rows {
+        let response = server.connect().get(&format!("/200?X-Accel-Redirect:%20{target}"));
+        let log = server.log("error.log");
+        assert_eq!((response.status, log.matches(line).count()), (502, 1), "{target}: {log}");
+    }
+    assert_eq!(server.connect().get("/loop").status, 502);
+    let log = server.log("error.log");
+    assert_eq!(log.matches("rewrite or internal redirection cycle").count(), 1, "{log}");
+}
+
+/// V31: an expression that runs out of steps leaves no field as it is: the response fails, with a line in the log.
+#[test]
+fn an_expression_without_a_result_fails_the_response() {
+    let backend = told();
+    let to = backend.address();
+    let server = serve(
+        Tree::new(),
+        &format!(
+            r#"location /flags/ {{ proxy_pass http://{to}; proxy_cookie_flags "~(?=x)x(a+)+\1b" secure; }}
+               location /path/ {{ proxy_pass http://{to}; proxy_cookie_path "~(?=x)x(a+)+\1b" /; }}
+               location /place/ {{ proxy_pass http://{to}; proxy_redirect "~(?=x)x(a+)+\1b" /; }}
+               location /referer/ {{ valid_referers "~x(?=a)(a+)+\1b"; if ($invalid_referer) {{ return 403; }} return 200 in; }}"#
+        ),
+    );
+    let long = format!("x{}c", "a".repeat(60));
+    let rows = [
+        ("/flags/200?Set-Cookie:%20a=b".to_owned(), 200),
+        (format!("/flags/200?Set-Cookie:%20{long}=b"), 500),
+        (format!("/path/200?Set-Cookie:%20a=b;%20path={long}"), 500),
+        (format!("/place/302?Location:%20{long}"), 500),
+    ];
+    let count = || server.log("error.log").matches("took too many steps").count();
+    for (target, status) in rows {
+        let before = count();
+        let response = server.connect().get(&target);
+        assert_eq!(response.status, status, "{target}");
+        assert_eq!(response.field("set-cookie").is_some(), status == 200, "{target}");
+        assert_eq!(count() - before, usize::from(status == 500), "{target}");
+    }
+    let before = count();
+    let referer = format!("Referer: http://{long}\r\n");
+    assert_eq!(server.connect().request("GET", "/referer/", &referer).status, 500);
+    assert_eq!(count() - before, 1);
+    assert_eq!(server.connect().get("/referer/").status, 403);
+}
+
 /// What a server asks of us by fields.
 #[test]
 fn a_server_hands_over_to_a_file() {

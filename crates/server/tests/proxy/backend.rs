@@ -151,7 +151,12 @@ impl Connection {
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         // If the peer has gone, the bytes are dropped.
-        let _ = self.stream.write_all(bytes.as_ref());
+        let _ = self.try_send(bytes);
+    }
+
+    /// Sends, and says whether the peer takes it.
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+        self.stream.write_all(bytes.as_ref())
     }
 
     pub(crate) fn answer(&mut self, status: &str, fields: &str, body: impl AsRef<[u8]>) {

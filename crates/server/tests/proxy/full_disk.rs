@@ -2,14 +2,18 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::net::TcpStream;
 use std::os::unix::fs::OpenOptionsExt;
 
+use prost::Message as _;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use sekisho_endpoint::{blocking, http};
 use sekisho_testkit::{Client, Server, Tree, eventually};
 
 use crate::backend::{Backend, Connection};
 use crate::cache::status;
 use crate::common::{BINARY, LONG, pattern, site};
+use crate::gateways::record;
 
 /// More than the buffers on the way to a slow client hold.
 const BODY_BYTES: usize = 8 << 20;
@@ -17,21 +21,26 @@ const BODY_BYTES: usize = 8 << 20;
 const LIMITS: [u64; 8] = [0, 1, 4096, 65_535, 65_536, 100_000, 1_000_000, 2_500_001];
 
 /// A server whose error log is a pipe: the limit is not for pipes.
-struct Limited {
-    server: Server,
+pub(crate) struct Limited {
+    pub(crate) server: Server,
     log: File,
     text: String,
 }
 
 impl Limited {
-    fn start(body: &str) -> Self {
+    pub(crate) fn start(body: &str) -> Self {
+        Self::start_with("", body)
+    }
+
+    /// The same with blocks beside `http`.
+    fn start_with(blocks: &str, body: &str) -> Self {
         let tree = Tree::new();
         tree.folder("cache");
         let fifo = tree.path("log");
         mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a fifo");
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let log = File::options().read(true).write(true).custom_flags(flags).open(fifo);
-        let config = site(body).replace("error.log debug", "log error");
+        let config = format!("{blocks}\n{}", site(body).replace("error.log debug", "log error"));
         let server = Server::start_in(tree, BINARY, &config);
         Self { server, log: log.expect("opened"), text: String::new() }
     }
@@ -96,6 +105,126 @@ fn a_response_that_waits_for_a_slow_client_is_whole() {
             assert!(response.body == pattern(BODY_BYTES), "{target}, full after {limit} bytes");
             let said = limited.said("cannot write a response to a temporary file");
             assert_eq!(said, lines, "one line for each response");
+        }
+    }
+}
+
+/// O10: the same for FastCGI, whose responses have no length.
+#[test]
+fn a_response_of_fastcgi_that_waits_for_a_slow_client_is_whole() {
+    let backend = Backend::start(|connection| {
+        if connection.more().is_some() {
+            connection.send(record(6, b"Content-Type: text/plain\r\n\r\n"));
+            for piece in pattern(BODY_BYTES).chunks(60_000) {
+                connection.send(record(6, piece));
+            }
+            connection.send(record(6, b""));
+            connection.send(record(3, &[0; 8]));
+        }
+        connection.wait_for_end();
+    });
+    let to = backend.address();
+    let mut limited = Limited::start(&format!("location / {{ fastcgi_pass {to}; }}"));
+    for (at, limit) in LIMITS.into_iter().enumerate() {
+        limited.server.limit_files(Some(limit));
+        let mut client = slow_client(&limited.server, "/");
+        eventually("a failed write", LONG, || {
+            limited.said("cannot write a response to a temporary file") > at
+        });
+        let response = client.read_response();
+        assert!(response.body == pattern(BODY_BYTES), "full after {limit} bytes");
+    }
+}
+
+/// The response to a request by a native session whose client reads after a moment only; `None` where it is an error.
+fn native_response(server: &Server, target: &str, body: &[u8]) -> Option<Vec<u8>> {
+    let stream = TcpStream::connect(server.address_of(1)).expect("it listens");
+    stream.set_read_timeout(Some(LONG)).expect("a socket takes its options");
+    let mut session = blocking::Client::connect(stream, "slow").expect("a session");
+    let method = if body.is_empty() { "GET" } else { "POST" }.to_owned();
+    let body = body.to_vec().into();
+    let request =
+        http::Request { method, target: target.to_owned(), body, ..http::Request::default() };
+    let ticket = session.request(http::NUMBER, &request.encode_to_vec()).expect("sent");
+    // Another request of the session is finished before a record of this one is taken.
+    let other = http::Request { target: "/small".to_owned(), ..http::Request::default() };
+    let other = session.request(http::NUMBER, &other.encode_to_vec()).expect("sent");
+    while session.next_record(&other).expect("a record").is_some() {}
+    session.answer(other).expect("a result");
+    let mut records = Vec::new();
+    while let Some(record) = session.next_record(&ticket).ok()? {
+        records.push(record);
+    }
+    let done = session.answer(ticket).ok()?;
+    let head = http::Head::decode(&**records.first()?).expect("a head");
+    let body = records[1..].concat();
+    let done = http::Done::decode(&*done).expect("a result");
+    assert_eq!(done.body_bytes, body.len() as u64);
+    (head.status == 200).then_some(body)
+}
+
+/// O10: what comes through a native channel that has no credit for a while is whole, and so is a body on its way to the
+/// server, or the client gets an error.
+#[test]
+fn responses_and_bodies_of_native_sessions_are_whole_or_refused() {
+    let to = backend().address();
+    let limited = Limited::start_with(
+        "endpoint { listen 127.0.0.1:{port2}; http_addresses 127.0.0.1:{port}; }",
+        &format!(
+            "client_max_body_size 0; location = /small {{ return 200 small; }}
+             location / {{ proxy_pass http://{to}; }}"
+        ),
+    );
+    let sent = pattern(900_000);
+    for limit in LIMITS.into_iter().map(Some).chain([None]) {
+        limited.server.limit_files(limit);
+        for target in ["/length", "/chunked"] {
+            let body = native_response(&limited.server, target, &[]);
+            let body = body.expect("a response needs no disk");
+            assert!(body == pattern(BODY_BYTES), "{target}, full after {limit:?} bytes");
+        }
+        let echoed = native_response(&limited.server, "/echo", &sent);
+        assert!(echoed.is_some() || limit.is_some(), "refused without a full disk");
+        assert!(echoed.is_none_or(|echoed| echoed == sent), "full after {limit:?} bytes");
+    }
+}
+
+/// O10: a response of slices is whole, or cut so that the client sees it; each slice is an entry that is whole or not
+/// there.
+#[test]
+fn a_response_of_slices_is_whole_or_cut() {
+    let backend = Backend::start(|connection| {
+        while let Some(head) = connection.request() {
+            let range =
+                head.split("Range: bytes=").nth(1).and_then(|rest| rest.split("\r\n").next());
+            let (start, end) = range.and_then(|range| range.split_once('-')).expect("a range");
+            let start: usize = start.parse().expect("a number");
+            let end = end.parse::<usize>().expect("a number").min(BODY_BYTES - 1);
+            let fields = format!(
+                "Cache-Control: max-age=600\r\nETag: \"a\"\r\nContent-Range: bytes {start}-{end}/{BODY_BYTES}\r\n"
+            );
+            connection.answer("206 Partial Content", &fields, &pattern(BODY_BYTES)[start..=end]);
+        }
+    });
+    let to = backend.address();
+    let limited = Limited::start(&format!(
+        "slice 1m; proxy_cache one; proxy_cache_key $uri$slice_range; proxy_cache_valid 206 1h;
+         proxy_set_header Range $slice_range; location / {{ proxy_pass http://{to}; }}
+         }} proxy_cache_path {{dir}}/cache keys_zone=one:1m; server {{ listen 127.0.0.1:{{port2}};"
+    ));
+    for (number, limit) in LIMITS.into_iter().enumerate().step_by(2) {
+        let target = format!("/{number}");
+        limited.server.limit_files(Some(limit));
+        let mut client = limited.server.connect().with_patience(LONG);
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        if let Ok(response) = client.try_read_response(false) {
+            assert!(response.body == pattern(BODY_BYTES), "full after {limit} bytes");
+        }
+        limited.server.limit_files(None);
+        for _ in 0..2 {
+            let response = limited.server.connect().with_patience(LONG).get(&target);
+            assert_eq!(response.status, 200);
+            assert!(response.body == pattern(BODY_BYTES), "after {limit} bytes");
         }
     }
 }

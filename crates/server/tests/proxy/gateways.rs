@@ -161,9 +161,56 @@ fn an_scgi_application_answers() {
 }
 
 /// A record of FastCGI.
-fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+pub(crate) fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     let length = (content.len() as u16).to_be_bytes();
     [&[1, kind, 0, 1, length[0], length[1], 0, 0], content].concat()
+}
+
+/// U4: an application that answers twice on a kept connection spoils no other client's response.
+#[test]
+fn a_late_second_response_of_an_application_is_noticed() {
+    let backend = Backend::start(|connection| {
+        let mut header = [0; 8];
+        let mut id = 0;
+        while let Some(bytes) = connection.read(8) {
+            header.copy_from_slice(&bytes);
+            let length = u16::from_be_bytes([header[4], header[5]]);
+            connection.read(usize::from(length) + usize::from(header[6]));
+            if header[1] == 1 {
+                id = header[3];
+            }
+            // The end of its input.
+            if header[1] == 5 && length == 0 {
+                let text = format!("Content-Type: text/plain\r\n\r\n{id}");
+                let all = [record(6, text.as_bytes()), record(6, b""), record(3, &[0; 8])];
+                let all = all.map(|mut record| {
+                    record[3] = id;
+                    record
+                });
+                connection.send(all.concat());
+                if id == 2 {
+                    sekisho_testkit::pause(std::time::Duration::from_millis(20));
+                    connection.send(all.concat());
+                }
+            }
+        }
+    });
+    let to = backend.address();
+    let server = sekisho_testkit::Server::start_in(
+        Tree::new(),
+        crate::common::BINARY,
+        &crate::common::http(&format!(
+            "upstream app {{ server {to}; keepalive 1; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ fastcgi_pass app; fastcgi_keep_conn on; }} }}"
+        )),
+    );
+    let mut client = server.connect();
+    assert_eq!(client.get("/").text(), "1");
+    assert_eq!(client.get("/").text(), "2");
+    // It is seen while nobody asks, or by the next request, which is made again on another connection.
+    let response = client.get("/");
+    assert!(response.status == 502 || response.text() == "1", "{response:?}");
+    assert_eq!(backend.connections(), 2, "the connection is given up");
 }
 
 /// O5, C10: an application cannot fill the disk with what it says about one request.

@@ -149,6 +149,8 @@ fn an_answer_must_be_as_the_rules_say() {
         ("header X-State != fine;", false),
         ("header X-None;", false),
         ("body ~ \"is bad\";", false),
+        // Without a result within the bound the check fails, also where it is negated.
+        (r#"body !~ "(?=a)(([a-z ])+)+\1!";"#, false),
     ];
     for (rules, passes) in table {
         let backend = Mortal::start("all is well here");

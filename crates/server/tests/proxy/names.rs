@@ -93,3 +93,32 @@ fn a_server_of_a_group_follows_its_name() {
         both == ["elsewhere", "here"]
     });
 }
+
+/// O5: names that are being looked up take an eighth of the descriptors at most; the others wait, and fail in time.
+#[test]
+fn lookups_leave_descriptors_for_connections() {
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    let body = format!(
+        "resolver {} ipv6=off; resolver_timeout 2s;
+         server {{ listen 127.0.0.1:{{port}}; location = /ok {{ return 200 ok; }}
+                  location / {{ proxy_pass http://$arg_to:1; }} }}",
+        silent.local_addr().expect("it has an address")
+    );
+    let server = Server::start_in(Tree::new(), BINARY, &http(&body));
+    let before = server.fds();
+    server.limit_descriptors(400);
+    let ask = |at: usize| {
+        let mut client = server.connect().with_patience(LONG);
+        client.send(format!("GET /?to=name{at}.example HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client
+    };
+    let mut waiting: Vec<_> = (0..200).map(ask).collect();
+    eventually("questions are asked", LONG, || server.fds() > before + 240);
+    assert!(server.fds() <= before + 255, "{}: a connection each, and 50 questions", server.fds());
+    assert_eq!(server.connect().get("/ok").text(), "ok");
+    for client in &mut waiting {
+        assert_eq!(client.read_response().status, 502);
+    }
+    drop(waiting);
+    eventually("all is free", LONG, || server.fds() <= before + 2);
+}

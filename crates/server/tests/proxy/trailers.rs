@@ -82,6 +82,36 @@ fn trailers_are_passed_on_where_that_is_asked_for() {
     assert!(log.contains("/off/ 42 -"), "{log}");
 }
 
+/// V48: a value of `add_trailer` with control bytes is not sent, over either version.
+#[test]
+fn a_trailer_with_control_bytes_is_not_sent() {
+    let config = http(
+        "server { listen 127.0.0.1:{port}; http2 on; add_trailer X-Path $uri; add_trailer X-End yes;
+           location / { return 200 hello; }
+           location /split { set $split \"a\\r\\nX-Forged: 1\"; add_trailer X-Path $split; add_trailer X-End yes; return 200 hello; } }",
+    );
+    let server = sekisho_testkit::Server::start(crate::common::BINARY, &config);
+    let rows = [("/split", ""), ("/a%01b", ""), ("/a%7fb", ""), ("/a%20b", "/a b")];
+    for (target, value) in rows {
+        let mut client = server.connect();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        let response = String::from_utf8(client.read_to_close()).expect("text");
+        let (_, trailers) = response.split_once("5\r\nhello\r\n0\r\n").expect("a last chunk");
+        let own = if value.is_empty() { String::new() } else { format!("X-Path: {value}\r\n") };
+        assert_eq!(trailers, format!("{own}X-End: yes\r\n\r\n"), "{target}");
+        let response = block_on(async {
+            let mut sender = connect(server.address()).await;
+            let request = http::Request::get(format!("http://a{target}")).body(()).expect("sound");
+            let (response, _) = sender.send_request(request, true).expect("sent");
+            read(response).await.expect("answered")
+        });
+        let trailers = response.trailers.expect("trailers");
+        assert_eq!(trailers["x-end"], "yes", "{target}");
+        let sent = trailers.get("x-path").map_or(&b""[..], |value| value.as_bytes());
+        assert_eq!((trailers.len() - 1, sent), (own.len().min(1), value.as_bytes()), "{target}");
+    }
+}
+
 /// A filter between the server and the client keeps what follows the body.
 #[test]
 fn trailers_pass_by_a_filter() {

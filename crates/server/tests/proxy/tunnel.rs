@@ -11,7 +11,7 @@ const ASK: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgra
                    Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
 /// nginx's recipe.
-fn location(backend: &Backend, more: &str) -> String {
+pub(crate) fn location(backend: &Backend, more: &str) -> String {
     format!(
         "location / {{ proxy_pass http://{}; proxy_http_version 1.1;
            proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection \"upgrade\"; {more} }}",
@@ -19,7 +19,7 @@ fn location(backend: &Backend, more: &str) -> String {
     )
 }
 
-fn recipe(backend: &Backend, more: &str) -> Server {
+pub(crate) fn recipe(backend: &Backend, more: &str) -> Server {
     serve(Tree::new(), &location(backend, more))
 }
 
@@ -32,7 +32,7 @@ fn open(server: &Server) -> Client {
     client
 }
 
-fn echo() -> Backend {
+pub(crate) fn echo() -> Backend {
     Backend::start(|connection| {
         let head = connection.request().unwrap_or_default();
         if !head.contains("Upgrade: websocket") {
@@ -87,6 +87,30 @@ fn the_end_of_a_server_ends_the_tunnel() {
     assert_eq!(client.read_head_response().status, 101);
     let (bytes, _) = client.read_to_end();
     assert!(bytes.ends_with(b"last"), "{bytes:?}");
+}
+
+/// M5: what the server does not take at once waits, and the tunnel goes on behind it.
+#[test]
+fn a_server_that_takes_bytes_slowly_gets_all_of_them() {
+    const BYTES: usize = 16_000_000;
+    let backend = Backend::start(|connection| {
+        connection.request();
+        connection.send(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        );
+        // The buffers on the way are full by then.
+        pause(Duration::from_millis(500));
+        if connection.read(BYTES).is_some() {
+            connection.send("all");
+        }
+        connection.wait_for_end();
+    });
+    let server = recipe(&backend, "");
+    let mut client = server.connect();
+    client.send(ASK);
+    assert_eq!(client.read_head_response().status, 101);
+    client.send(vec![b'x'; BYTES]);
+    assert_eq!(client.read_bytes(3), b"all");
 }
 
 /// T2: silence ends a tunnel after `proxy_read_timeout`.

@@ -103,6 +103,47 @@ fn what_is_listed_beside_a_folder_stays_and_a_listing_without_end_is_left() {
     assert_eq!(asked(&seen, "endless").len(), 2, "{:?}", asked(&seen, "endless"));
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the shape of every odd store")]
+fn has_one_object(_: &str, _: &str, _: &str) -> Option<String> {
+    Some(
+        "HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Type: text/plain\r\nContent-Length: 11\r\n\r\nhello world"
+            .to_owned(),
+    )
+}
+
+/// RFC 9110 §14: a cached object answers ranges and conditions by itself, and says which part it sends.
+#[test]
+fn parts_of_a_cached_object_say_which_they_are() {
+    let (port, seen) = odd_store(has_one_object);
+    let config = http(&format!(
+        "proxy_cache_path {{dir}}/cache keys_zone=one:1m;
+         storage s {{ url s3://bucket/pre/; endpoint http://127.0.0.1:{port}; credentials none; timeout 2s;
+             abandoned off; cache one 1h; }}
+         server {{ listen 127.0.0.1:{{port}}; root storage:s; add_header X-Cache $upstream_cache_status always; }}"
+    ));
+    let server = Server::start_in(Tree::new(), BINARY, &config);
+    eventually("an entry", LONG, || server.connect().get("/a.txt").field("x-cache") == Some("HIT"));
+    let fetched = asked(&seen, " get ").len();
+    let rows = [
+        ("Range: bytes=0-4\r\n", 206, "hello", Some("bytes 0-4/11")),
+        ("Range: bytes=6-\r\n", 206, "world", Some("bytes 6-10/11")),
+        ("Range: bytes=-3\r\n", 206, "rld", Some("bytes 8-10/11")),
+        ("Range: bytes=0-99\r\n", 206, "hello world", Some("bytes 0-10/11")),
+        ("Range: bytes=4-4\r\nIf-Range: \"a\"\r\n", 206, "o", Some("bytes 4-4/11")),
+        ("Range: bytes=4-4\r\nIf-Range: \"b\"\r\n", 200, "hello world", None),
+        ("If-None-Match: \"a\"\r\n", 304, "", None),
+    ];
+    for (fields, status, body, range) in rows {
+        let response = server.connect().request("GET", "/a.txt", fields);
+        assert_eq!((response.status, response.text().as_str()), (status, body), "{fields}");
+        assert_eq!(response.field("content-range"), range, "{fields}");
+    }
+    let response = server.connect().request("GET", "/a.txt", "Range: bytes=11-\r\n");
+    assert_eq!((response.status, response.field("content-range")), (416, Some("bytes */11")));
+    assert_eq!(server.connect().request("GET", "/a.txt", "If-Match: \"b\"\r\n").status, 412);
+    assert_eq!(asked(&seen, " get ").len(), fetched, "all from the cache");
+}
+
 fn hangs_up(method: &str, _: &str, head: &str) -> Option<String> {
     let is_guarded = method == "put" && head.contains("if-none-match: *");
     (!is_guarded).then(|| "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned())

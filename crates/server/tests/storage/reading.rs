@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use sekisho_testkit::{Server, Signal, Stopwatch, Tree, eventually, run};
+use sekisho_testkit::{Server, Signal, Stopwatch, Tree, eventually, free_port, run};
 
 use crate::common::{BINARY, LONG, http};
 use crate::store::{Kind, Store};
@@ -275,9 +275,7 @@ fn a_store_that_fails_is_told_to_clients_by_its_cause(mut store: Store) {
 /// One that is away for a moment is waited for: no real store can be that quick, so this one is a socket.
 #[test]
 fn a_request_waits_for_a_store_that_is_away_for_a_moment() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = free.local_addr().expect("bound").port();
-    drop(free);
+    let port = free_port();
     let server = Server::start(
         BINARY,
         &http(&format!(

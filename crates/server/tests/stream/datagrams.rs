@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use sekisho_testkit::eventually;
+use sekisho_testkit::{eventually, free_port};
 
 use crate::common::LONG;
 use crate::serve;
@@ -24,12 +24,6 @@ fn answering(count: usize) -> SocketAddr {
         }
     });
     address
-}
-
-/// A port for datagrams that nobody has.
-fn free_port() -> u16 {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
-    socket.local_addr().expect("it has an address").port()
 }
 
 fn client() -> UdpSocket {
@@ -143,4 +137,67 @@ fn a_server_without_a_socket_is_left() {
         assert!(receive(&ours).ends_with("y 0"));
     }
     assert!(server.log("access.log").starts_with("UDP 502 1 0"), "{}", server.log("access.log"));
+}
+
+/// O5: datagrams from many addresses take a half of the descriptors at most. Sessions whose server has answered are kept,
+/// new ones are begun at the cost of those whose server never has, and connections are accepted all the time.
+#[test]
+fn datagrams_leave_descriptors_for_connections() {
+    let (backend, port) = (answering(1), free_port());
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    let silent_at = silent.local_addr().expect("it has an address");
+    let silent_port = free_port();
+    let server = serve(&format!(
+        "server {{ listen 127.0.0.1:{{port}}; return x; }}
+         server {{ listen 127.0.0.1:{port} udp; proxy_pass {backend}; }}
+         server {{ listen 127.0.0.1:{silent_port} udp; proxy_pass {silent_at}; }}"
+    ));
+    let before = server.fds();
+    server.limit_descriptors(200);
+    // A client that has no answer asks again, as clients of UDP do.
+    let ask = |socket: &UdpSocket| {
+        socket.set_read_timeout(Some(Duration::from_millis(300))).expect("it can be set");
+        let mut buffer = [0; 64];
+        let answer = (0..100).find_map(|_| {
+            socket.send_to(b"q", ("127.0.0.1", port)).expect("it leaves");
+            socket.recv_from(&mut buffer).ok()
+        });
+        let (count, _) = answer.expect("an answer comes");
+        let said = String::from_utf8_lossy(&buffer[..count]).into_owned();
+        said.split(' ').next().map(str::to_owned)
+    };
+    let ours = client();
+    let first = ask(&ours);
+    for _ in 0..5 {
+        for _ in 0..200 {
+            let one = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+            one.send_to(b"x", ("127.0.0.1", silent_port)).expect("it leaves");
+        }
+        assert!(server.fds() <= before + 110, "{} of 200 descriptors", server.fds());
+        assert_eq!(server.connect().read_to_close(), b"x", "{}", server.log("error.log"));
+        assert_eq!(ask(&ours), first, "the session whose server answers is kept");
+    }
+    let many: Vec<UdpSocket> = (0..150).map(|_| client()).collect();
+    for one in &many {
+        assert!(ask(one).is_some(), "a new session has its turn");
+    }
+    assert!(server.fds() <= before + 110, "{} of 200 descriptors", server.fds());
+    assert_eq!(server.connect().read_to_close(), b"x");
+    assert!(server.log("access.log").contains("UDP 503 1 "), "sessions that ended for others");
+}
+
+/// O5: a session whose server has never answered ends ten seconds after its last datagram.
+#[test]
+fn a_session_without_an_answer_is_short() {
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    let (to, port) = (silent.local_addr().expect("it has an address"), free_port());
+    let server = serve(&format!(
+        "server {{ listen 127.0.0.1:{{port}}; return x; }}
+         server {{ listen 127.0.0.1:{port} udp; proxy_pass {to}; }}"
+    ));
+    let begun = sekisho_testkit::now();
+    client().send_to(b"x", ("127.0.0.1", port)).expect("it leaves");
+    eventually("it has ended", LONG, || server.log("access.log").starts_with("UDP 200 1 0 "));
+    let took = begun.elapsed();
+    assert!(took > Duration::from_secs(9) && took < Duration::from_secs(13), "{took:?}");
 }

@@ -29,6 +29,42 @@ fn peak_bytes(server: &Server) -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
 }
 
+/// V28: where we unpack (`gunzip`), a client gets a bomb as fast as it reads it, and the server holds little of it; filters
+/// behind it as well. Brotli and zstd are never unpacked.
+#[test]
+fn a_bomb_is_unpacked_no_faster_than_its_client_reads() {
+    const CLIENTS: usize = 10;
+    let tree = Tree::new();
+    tree.file("root/page.html.gz", bomb());
+    let server = serve(
+        tree,
+        "gzip_static always; gunzip on;
+         location /sub/ { alias {root}/; sub_filter none other; sub_filter_once off; }
+         location /ssi/ { alias {root}/; ssi on; }",
+    );
+    assert_eq!(server.connect().request("HEAD", "/page.html", "").status, 200);
+    let before = peak_bytes(&server);
+    let mut clients = Vec::new();
+    for path in ["/page.html", "/sub/page.html", "/ssi/page.html"] {
+        for _ in 0..CLIENTS {
+            let mut client = server.connect();
+            client.shrink_receive_buffer(64 << 10);
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let start = client.read_bytes(MIB);
+            assert!(
+                start.starts_with(b"HTTP/1.1 200 OK\r\n") && start.ends_with(&[0; 1000]),
+                "{path}"
+            );
+            clients.push(client);
+        }
+    }
+    // They read no more, and others are served.
+    assert_eq!(server.connect().get("/none").status, 404);
+    let grown = peak_bytes(&server).saturating_sub(before);
+    println!("the server has grown by {} KiB", grown >> 10);
+    assert!(grown < 3 * CLIENTS * MIB, "the server has grown by {grown} bytes");
+}
+
 /// V28: what comes packed is kept, handed on and sent as it came. The server does not unpack it, so it costs
 /// what was sent.
 #[test]

@@ -205,6 +205,56 @@ fn revoked_certificates_are_refused_whatever_the_versions() {
     assert_eq!(get("foreign.test", "new"), "FAILED:CRL signature failure");
 }
 
+/// S1, O3: a list of revoked certificates that cannot be used fails a reload, and the list in use stays.
+#[test]
+fn a_broken_list_of_revoked_certificates_changes_nothing() {
+    if !have("curl") {
+        return;
+    }
+    let tree = Tree::new();
+    crate::authority::authority(&tree, "ours", "ann");
+    let good = tree.text("ours.crl");
+    tree.file("list", &good);
+    let server = Server::start_in(
+        tree,
+        BINARY,
+        &format!(
+            "pid {{dir}}/pid;\n{}",
+            http(
+                "server { listen 127.0.0.1:{port} ssl; ssl_certificate {dir}/ours-server.pem;
+               ssl_certificate_key {dir}/ours-server.pem; ssl_verify_client on;
+               ssl_client_certificate {dir}/ours.pem; ssl_crl {dir}/list;
+               error_page 495 = @bad; location @bad { return 200 $ssl_client_verify; }
+               location / { return 200 $ssl_client_verify; } }",
+            )
+        ),
+    );
+    let path = |name: &str| server.tree().path(name).display().to_string();
+    let client = path("ours-client.pem");
+    let url = format!("https://{}/", server.address());
+    let verified = || run("curl", &["-sk", "--cert", &client, "--key", &client, &url], LONG).stdout;
+    let dir = server.tree().dir().display().to_string();
+    let config = server.config_path().display().to_string();
+    let reload = || run(BINARY, &["-p", &dir, "-c", &config, "-s", "reload"], LONG);
+    assert_eq!(verified(), "SUCCESS");
+    let half = &good[..good.len() / 2];
+    let certificate = server.tree().text("ours.pem");
+    let pem = |text: &str| format!("-----BEGIN X509 CRL-----\n{text}\n-----END X509 CRL-----\n");
+    let nested = pem(&"MIAw".repeat(10_000));
+    let broken =
+        ["", "garbage", half, &certificate, &pem("AAAA"), &pem("MIL///8="), &nested, &pem("")];
+    for text in broken {
+        server.tree().file("list", text);
+        let said = reload();
+        assert_eq!(said.code(), 1, "{text:.60}: {}", said.stderr);
+        assert!(said.stderr.contains("list"), "{text:.60}: {}", said.stderr);
+        assert_eq!(verified(), "SUCCESS", "{text:.60}");
+    }
+    server.tree().file("list", server.tree().text("ours-client.crl"));
+    assert_eq!(reload().code(), 0);
+    assert_eq!(verified(), "FAILED:certificate revoked");
+}
+
 #[test]
 fn servers_are_shown_the_certificate_that_variables_choose() {
     if !can_make_certificates() {

@@ -5,6 +5,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[path = "../common/authority.rs"]
+mod authority;
 mod change;
 mod checks;
 mod chosen;

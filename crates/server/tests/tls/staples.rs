@@ -1,10 +1,14 @@
 //! OCSP responses that are sent with certificates (`ssl_stapling`): the responder is `openssl ocsp`, and so is the client.
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use sekisho_testkit::process::is_listening;
-use sekisho_testkit::{Dns, Server, Signal, Tree, eventually};
+use sekisho_testkit::{Dns, Server, Signal, Tree, eventually, free_port, have, pause};
 
 use crate::checks::s_client;
 use crate::common::{BINARY, LONG};
@@ -45,11 +49,6 @@ fn authority(responder: &str) -> Tree {
     }
     tree.file("index.txt", GOOD);
     tree
-}
-
-/// A port that nobody has at the moment.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("known").port()
 }
 
 /// `openssl ocsp` as a responder.
@@ -160,6 +159,113 @@ fn a_response_that_does_not_count_is_not_sent() {
             None => eventually("a response", LONG, || is_sent(&server, FETCHED)),
         }
     }
+}
+
+/// Responders that lie: one line says what is wrong, no response is sent, handshakes go on and memory is bounded.
+#[test]
+fn a_lying_responder_is_named_and_its_response_is_not_sent() {
+    if !can_make_certificates() {
+        return;
+    }
+    let rows: [(&str, usize, &str); 5] = [
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n0\u{1}\u{2}\u{3}",
+            0,
+            "what it sent is no OCSP response",
+        ),
+        ("HTTP/1.1 200 OK\r\n\r\n", 64 << 20, "length limit exceeded"),
+        ("HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n", 0, "it answers 302"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", 0, "invalid HTTP version"),
+        ("HTTP/1.1 200 OK\r\nX: ", 64 << 20, "message head is too large"),
+    ];
+    for (head, more, said) in rows {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("an address").port();
+        // It ends with the test.
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(head.as_bytes());
+                let mut sent = 0;
+                while sent < more && stream.write_all(&[b'a'; 16 << 10]).is_ok() {
+                    sent += 16 << 10;
+                }
+            }
+        });
+        let server = start(authority(&format!("http://127.0.0.1:{port}/")), "");
+        let before = server.rss_bytes();
+        let line = || {
+            let log = server.tree().text("error.log");
+            log.lines().find(|line| line.contains("no OCSP response for")).map(str::to_owned)
+        };
+        eventually(said, LONG, || line().is_some());
+        let line = line().unwrap_or_default();
+        assert!(line.contains(said) && line.len() < 1000, "{said}: {line}");
+        assert!(is_sent(&server, NONE), "{said}");
+        let grown = server.rss_bytes().saturating_sub(before);
+        assert!(grown < 16 << 20, "{said}: {grown} bytes");
+    }
+}
+
+/// Makes a response to the question about `a.test` that is valid for 20 seconds more: its file.
+fn ageing_response(tree: &Tree) -> Vec<u8> {
+    openssl(tree, &["ocsp", "-issuer", "ca.pem", "-cert", "a.test.pem", "-reqout", "request"]);
+    let made = Command::new("faketime")
+        .args(["-f", "-40s", "openssl", "ocsp", "-index", "index.txt", "-CA", "ca.pem"])
+        .args(["-rsigner", "ca.pem", "-rkey", "ca.key", "-reqin", "request"])
+        .args(["-respout", "response", "-nmin", "1"])
+        .current_dir(tree.dir())
+        .stdin(Stdio::null())
+        .output()
+        .expect("faketime runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    tree.read("response")
+}
+
+/// S1: a responder that hangs when it is asked again. The response that is there is sent while it is valid, handshakes
+/// go on without one after that, the log says why, and neither connections nor memory grow.
+#[test]
+fn a_responder_that_hangs_keeps_the_old_response_in_use() {
+    if !can_make_certificates() || !have("faketime") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = listener.local_addr().expect("an address").port();
+    let tree = authority(&format!("http://127.0.0.1:{port}/"));
+    let response = ageing_response(&tree);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    // It ends with the test.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let is_first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+            let length = if is_first { response.len() } else { 60_000 };
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            if is_first {
+                let _ = stream.write_all(&response);
+                continue;
+            }
+            // A byte from time to time, and never the last one.
+            std::thread::spawn(move || {
+                while stream.write_all(b"0").is_ok() {
+                    pause(Duration::from_millis(50));
+                }
+            });
+        }
+    });
+    let server = start(tree, "ssl_stapling_verify on;");
+    eventually("a response", LONG, || is_sent(&server, FETCHED));
+    let (memory, descriptors) = (server.rss_bytes(), server.fds());
+    eventually("a second request", LONG, || asked.load(Ordering::SeqCst) == 2);
+    assert!(is_sent(&server, FETCHED), "{}", server.tree().text("error.log"));
+    let log = || server.tree().text("error.log");
+    eventually("a line about it", LONG, || log().contains("no answer within 30s; next try in"));
+    assert!(is_sent(&server, NONE), "{}", log());
+    eventually("its connection is closed", LONG, || server.fds() <= descriptors + 1);
+    let grown = server.rss_bytes().saturating_sub(memory);
+    assert!(grown < 4 << 20, "{grown} bytes");
+    assert!(asked.load(Ordering::SeqCst) <= 4, "it is asked again and again");
 }
 
 #[test]

@@ -7,4 +7,5 @@ mod folders;
 mod put;
 mod resume;
 mod store;
+mod stuck_disk;
 mod whole;

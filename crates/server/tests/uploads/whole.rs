@@ -239,7 +239,7 @@ fn an_upload_that_is_cut_short_by_us_leaves_nothing() {
 }
 
 /// A mounted file system, unmounted when dropped.
-struct Mounted<'a>(&'a Path);
+pub(crate) struct Mounted<'a>(&'a Path);
 
 impl<'a> Mounted<'a> {
     fn tmpfs(at: &'a Path, options: &str) -> Option<Self> {
@@ -251,7 +251,7 @@ impl<'a> Mounted<'a> {
     }
 
     /// A disk of so many bytes, in a file.
-    fn ext4(at: &'a Path, image: &Path, bytes: u64) -> Option<Self> {
+    pub(crate) fn ext4(at: &'a Path, image: &Path, bytes: u64) -> Option<Self> {
         let file = std::fs::File::create(image).ok()?;
         file.set_len(bytes).ok()?;
         let is_done =

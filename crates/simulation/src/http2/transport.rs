@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::Poll;
 
-use sekisho_net::transport::{Capabilities, ClientTransport, Ready, Transport};
+use sekisho_net::transport::{Capabilities, Ready, Transport};
 
 use super::Shared;
 use crate::Fault;
@@ -133,7 +133,7 @@ impl Transport for SimulatedTransport {
     }
 }
 
-impl ClientTransport for SimulatedTransport {}
+sekisho_net::plain_client_transport!(SimulatedTransport);
 
 impl Drop for SimulatedTransport {
     fn drop(&mut self) {

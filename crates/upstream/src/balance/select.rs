@@ -25,7 +25,9 @@ pub struct Selection {
     hash: u32,
     rehash: u32,
     tries: u32,
-    tried: Vec<usize>,
+    /// The servers that were tried: most requests try one.
+    first: Option<usize>,
+    others: Vec<usize>,
     /// The server that the client was sent to before.
     bound: Option<usize>,
     uses_backup: bool,
@@ -33,8 +35,15 @@ pub struct Selection {
 
 impl Selection {
     /// The servers that were tried, in order.
-    pub fn tried(&self) -> &[usize] {
-        &self.tried
+    pub fn tried(&self) -> impl Iterator<Item = usize> {
+        self.first.into_iter().chain(self.others.iter().copied())
+    }
+
+    fn note_tried(&mut self, peer: usize) {
+        match self.first {
+            None => self.first = Some(peer),
+            Some(_) => self.others.push(peer),
+        }
     }
 
     /// Binds the choice to a server, as long as it may be asked (sticky).
@@ -43,7 +52,7 @@ impl Selection {
     }
 
     fn has_tried(&self, peer: usize) -> bool {
-        self.tried.contains(&peer)
+        self.first == Some(peer) || self.others.contains(&peer)
     }
 }
 
@@ -60,7 +69,8 @@ impl Balancer {
             hash,
             rehash: 0,
             tries: 0,
-            tried: Vec::new(),
+            first: None,
+            others: Vec::new(),
             bound: None,
             uses_backup: false,
         }
@@ -86,7 +96,7 @@ impl Balancer {
         let mut choice = Choice { group: self, state: &mut state, now };
         let chosen = choice.choose(selection, random).ok_or(NoPeer)?;
         state[chosen].choose(&self.peers[chosen], now);
-        selection.tried.push(chosen);
+        selection.note_tried(chosen);
         Ok(chosen)
     }
 }

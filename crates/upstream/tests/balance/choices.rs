@@ -55,7 +55,7 @@ fn a_server_is_tried_once_for_each_request() {
             });
             tried.push(chosen.expect("one is left"));
         }
-        assert_eq!(selection.tried(), tried);
+        assert_eq!(selection.tried().collect::<Vec<_>>(), tried);
         assert_eq!(choose(&group, &mut selection, seconds(0)), Err(NoPeer), "{method:?}");
         tried.sort_unstable();
         assert_eq!(tried, [0, 1, 2], "{method:?}");

@@ -76,7 +76,7 @@ pub(in super::super) fn begin(
     let rules = Rules { conflict: Conflict::Refuse, ..Rules::of(file_ops) };
     let is_there = there.is_some();
     let asked = Asked { spot, path, file, is_there, is_deep, timeout, conditions, rules };
-    Ok(receive(move |body: &[u8]| asked.answer(body)))
+    Ok(receive(call, move |body: &[u8]| asked.answer(body)))
 }
 
 impl Asked {

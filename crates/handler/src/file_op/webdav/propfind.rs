@@ -17,7 +17,8 @@ use super::super::intake::Intake;
 use super::super::{Call, Failure, Outcome, Stop, beneath};
 use super::properties::{self, Known, Resource};
 use super::{Depth, dead, depth, invalid, receive, xml};
-use crate::{file_cache, memory};
+use crate::file_cache;
+use crate::memory::{self, Class};
 
 /// How much of the answer is accounted for at a time.
 const ACCOUNT_BYTES: usize = 64 << 10;
@@ -53,7 +54,7 @@ pub(in super::super) fn begin(
         has_locks: file_ops.ext_methods.lock,
         stop: Stop::default(),
     };
-    Ok(receive(move |body: &[u8]| asked.answer(body)))
+    Ok(receive(call, move |body: &[u8]| asked.answer(body)))
 }
 
 impl Asked {
@@ -191,7 +192,7 @@ pub(crate) struct Growing {
 impl Growing {
     /// `None` if listings have reached their limit.
     pub(crate) fn new() -> Option<Self> {
-        let share = memory::listings().begin(ACCOUNT_BYTES)?;
+        let share = memory::budget(Class::Listings).begin(ACCOUNT_BYTES)?;
         Some(Self { out: MultiStatus::default(), share })
     }
 

@@ -48,7 +48,7 @@ pub(in super::super) fn begin(call: &Call<'_>, _: &FileOps) -> Result<Intake, Fa
         answer.push_changes(&path, changes.map(|(update, status)| (update.name(), *status)));
         Ok(xml(Status::MULTI_STATUS, answer.finish()))
     };
-    Ok(receive(then))
+    Ok(receive(call, then))
 }
 
 fn open(spot: &Spot) -> Result<OwnedFd, rustix::io::Errno> {

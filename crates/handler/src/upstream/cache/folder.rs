@@ -23,9 +23,9 @@ use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::entry::{self, BodySum, Damaged, Entry};
 use sekisho_upstream::cache::index::{Fetch, Known};
 use sekisho_upstream::cache::{Index, Key, PurgeSerial, Purges, entry_path};
-use tokio::task::spawn_blocking;
 
 use super::hot::Hot;
+use crate::disk::{self, Device};
 use crate::upstream::Call;
 
 /// What is read of a file at once: a small entry is whole in it.
@@ -195,6 +195,11 @@ impl Cache {
         }
     }
 
+    /// The device of its folder.
+    pub fn device(&self) -> Arc<Device> {
+        Device::at(&self.config.path)
+    }
+
     pub(super) fn path_of(&self, slot: Key) -> PathBuf {
         self.config.path.join(entry_path(&self.config.levels, slot))
     }
@@ -204,7 +209,7 @@ impl Cache {
         let (known, dropped) = self.index.ask(key, now);
         if !dropped.is_empty() {
             let own = Arc::clone(self);
-            spawn_blocking(move || own.delete(&dropped));
+            self.device().detach(move || own.delete(&dropped));
         }
         (known, known.has_entry || self.is_cold.load(Ordering::Acquire))
     }
@@ -307,6 +312,7 @@ impl Cache {
     /// Deletes the files of entries that the index does not know any more.
     pub(super) fn delete(&self, slots: &[Key]) {
         for slot in slots {
+            disk::note_progress();
             // A request that reads it has it open; a file that is not there is what is wanted.
             let _ = fs::remove_file(self.path_of(*slot));
             self.hot.remove(*slot);

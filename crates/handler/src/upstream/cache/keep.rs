@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use sekisho_config::Caching;
-use sekisho_http::upstream::{Failure, ResponseHead};
-use sekisho_http::{Fields, Method, Status};
+use sekisho_http::upstream::ResponseHead;
+use sekisho_http::{Fields, Method};
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::freshness::{push_validators, revalidated};
 use sekisho_upstream::cache::{
-    CacheStatus, Candidate, Entry, Key, Lifetime, PurgeSerial, StaleCause, key, may_serve_stale,
-    may_store,
+    CacheStatus, Candidate, Entry, Key, Lifetime, PurgeSerial, key, may_store,
 };
+use sekisho_upstream::request::Stored;
 
 use super::folder::{Asked, Cache, Fetching, Kept};
 use super::write::Writer;
@@ -29,13 +29,16 @@ pub(super) struct Rules {
     pub(super) key: Arc<[u8]>,
 }
 
-/// An answer that was kept before is given.
+/// A stored response that is given instead of a server's.
 #[derive(Debug)]
 pub(in crate::upstream) struct Instead {
     pub(super) kept: Arc<Kept>,
     pub(super) status: CacheStatus,
     /// It was found to be still valid, for this long.
     pub(super) lifetime: Option<Lifetime>,
+    /// Where it is stored, and since when it was asked for.
+    pub(super) slot: (Key, PurgeSerial),
+    pub(super) fetching: Option<Fetching>,
 }
 
 /// What a request does for its cache.
@@ -58,7 +61,8 @@ pub(in crate::upstream) struct Keeping {
     is_decided: bool,
     writer: Option<Writer>,
     is_complete: bool,
-    instead: Option<Instead>,
+    /// The stored response, which the server has confirmed.
+    confirmed: Option<Box<Instead>>,
 }
 
 /// What the look into its cache has found for a request.
@@ -90,7 +94,7 @@ impl Keeping {
             is_decided: !may_store,
             writer: None,
             is_complete: false,
-            instead: None,
+            confirmed: None,
         }
     }
 
@@ -111,63 +115,38 @@ impl Keeping {
         self.writer.is_some()
     }
 
-    pub(in crate::upstream) fn put_back(&mut self, instead: Instead) {
-        self.instead = Some(instead);
-    }
-
-    pub(in crate::upstream) fn take_instead(&mut self) -> Option<Instead> {
-        self.instead.take()
-    }
-
-    pub(super) fn take_fetching(&mut self) -> Option<Fetching> {
-        self.fetching.take()
-    }
-
-    /// Where the answer belongs, and since when.
-    pub(super) const fn slot(&self) -> (Key, PurgeSerial) {
-        (self.slot, self.asked_at)
-    }
-
-    fn may_be_stale(&self, cause: StaleCause, wall_secs: i64) -> bool {
-        self.kept.as_deref().is_some_and(|kept| {
-            let lifetime = &kept.entry.lifetime;
-            may_serve_stale(lifetime, self.caching.use_stale, cause, wall_secs).is_some()
+    /// What the machine has to know of the stored response; `wall` is a moment, and the wall clock then.
+    pub(in crate::upstream) fn stored(&self, wall: (Moment, i64)) -> Option<Stored> {
+        let kept = self.kept.as_deref()?;
+        Some(Stored {
+            lifetime: kept.entry.lifetime,
+            use_stale: self.caching.use_stale,
+            is_revalidating: self.is_revalidating,
+            wall,
         })
     }
 
-    fn give_instead(&mut self, status: CacheStatus, lifetime: Option<Lifetime>) {
+    fn instead(&mut self, status: CacheStatus, lifetime: Option<Lifetime>) -> Option<Box<Instead>> {
         self.is_decided = true;
-        self.instead = self.kept.clone().map(|kept| Instead { kept, status, lifetime });
+        let (slot, fetching) = ((self.slot, self.asked_at), self.fetching.take());
+        let kept = self.kept.clone()?;
+        Some(Box::new(Instead { kept, status, lifetime, slot, fetching }))
     }
 
-    /// No server could answer. Whether what is kept is given instead.
-    pub(in crate::upstream) fn stands_in(&mut self, failure: Failure, wall_secs: i64) -> bool {
-        if self.may_be_stale(StaleCause::of_failure(failure), wall_secs) {
-            self.give_instead(CacheStatus::Stale, None);
-        }
-        self.is_decided = true;
-        self.instead.is_some()
+    /// The stored response, which is given though it is stale.
+    pub(in crate::upstream) fn take_stale(&mut self) -> Option<Box<Instead>> {
+        self.instead(CacheStatus::Stale, None)
     }
 
-    /// The head of an answer has come. Whether what is kept is given instead, and if so, whether the answer has to be
-    /// cut for that.
-    pub(in crate::upstream) fn replaces(
-        &mut self,
-        head: &ResponseHead,
-        wall_secs: i64,
-    ) -> Option<bool> {
-        if head.status == Status::NOT_MODIFIED && self.is_revalidating {
-            let kept = self.kept.as_deref()?;
-            let lifetime = revalidated(&self.caching.rules, &kept.head, head, wall_secs);
-            self.give_instead(CacheStatus::Revalidated, lifetime.ok());
-            return Some(false);
-        }
-        let cause = StaleCause::of_status(head.status)?;
-        if self.may_be_stale(cause, wall_secs) {
-            self.give_instead(CacheStatus::Stale, None);
-            return Some(true);
-        }
-        None
+    /// The head of a server's response says that the stored one is still valid.
+    pub(in crate::upstream) fn confirm(&mut self, head: &ResponseHead, wall_secs: i64) {
+        let Some(kept) = self.kept.as_deref() else { return };
+        let lifetime = revalidated(&self.caching.rules, &kept.head, head, wall_secs).ok();
+        self.confirmed = self.instead(CacheStatus::Revalidated, lifetime);
+    }
+
+    pub(in crate::upstream) const fn take_confirmed(&mut self) -> Option<Box<Instead>> {
+        self.confirmed.take()
     }
 
     /// The answer goes to the client: it is kept, too, if it may.
@@ -242,7 +221,7 @@ impl Keeping {
         if !self.is_complete {
             self.writer = None;
         }
-        if self.instead.is_none() && self.writer.is_none() {
+        if self.writer.is_none() {
             self.fetching = None;
         }
     }

@@ -16,11 +16,11 @@ use sekisho_http::{Fields, Status};
 use sekisho_upstream::cache::entry::BodySum;
 use sekisho_upstream::cache::{Key, Lifetime, Selection, select};
 use sekisho_upstream::fields::Accel;
-use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::folder::{Asked, Body, Cache, Kept};
+use crate::disk::{Device, Operation};
 use crate::task::{Outbox, Progress};
-use crate::upstream::answer::{Answer, Changes, Reading};
+use crate::upstream::answer::{Answer, Changes, EXHAUSTED, Reading};
 
 /// What is read at a time.
 const PIECE_BYTES: usize = 128 * 1024;
@@ -48,7 +48,7 @@ pub(super) struct Serving {
     end: u64,
     /// Sums the body, where all of it is given.
     sum: Option<BodySum>,
-    disk: Option<JoinHandle<io::Result<Vec<u8>>>>,
+    disk: Option<Operation<io::Result<Vec<u8>>>>,
 }
 
 impl Serving {
@@ -82,7 +82,7 @@ impl Serving {
         wall_secs: impl FnOnce() -> i64,
     ) -> Poll<io::Result<Progress>> {
         if !std::mem::replace(&mut self.is_head_given, true) {
-            return Poll::Ready(Ok(self.head(view, own, out, wall_secs())));
+            return Poll::Ready(self.head(view, own, out, wall_secs()));
         }
         if self.at == self.end {
             return Poll::Ready(Ok(Progress::Done));
@@ -98,12 +98,12 @@ impl Serving {
                 let at = self.kept.head_bytes + self.at;
                 if self.disk.is_none() && read_cached(file, at, count, &mut out.body)? == 0 {
                     let kept = Arc::clone(&self.kept);
-                    self.disk = Some(spawn_blocking(move || read(&kept, at, count)));
+                    self.disk = Some(Device::of(file).read(move || read(&kept, at, count)));
                 }
                 if let Some(disk) = &mut self.disk {
                     let piece = ready!(Pin::new(disk).poll(cx));
                     self.disk = None;
-                    out.body.extend_from_slice(&piece.map_err(io::Error::other)??);
+                    out.body.extend_from_slice(&piece.map_err(io::Error::from)??);
                 }
             }
         }
@@ -126,8 +126,8 @@ impl Serving {
     pub(super) fn discard(&self, cache: &Arc<Cache>, main: Key) {
         // A variant lies under its own name, or under that of the key where it was the first.
         let slots = [main, Key(self.kept.entry.variant)];
-        let cache = Arc::clone(cache);
-        spawn_blocking(move || slots.map(|slot| cache.remove(slot)));
+        let own = Arc::clone(cache);
+        cache.device().detach(move || slots.into_iter().for_each(|slot| own.remove(slot)));
     }
 
     fn head(
@@ -136,7 +136,7 @@ impl Serving {
         own: Option<&Asked>,
         out: &mut Outbox,
         wall_secs: i64,
-    ) -> Progress {
+    ) -> io::Result<Progress> {
         let entry = &self.kept.entry;
         let reading = Reading {
             pass: &view.pass,
@@ -148,8 +148,9 @@ impl Serving {
         let mut accel = Accel::default();
         let status = match reading.read(&self.kept.head, &mut out.fields, &mut accel) {
             Answer::Given(status, _) => view.status.unwrap_or(status),
-            Answer::HandOver(target) => return Progress::HandOver(target),
-            Answer::Intercepted(status) => return Progress::Fail(status),
+            Answer::HandOver(target) => return Ok(Progress::HandOver(target)),
+            Answer::Intercepted(status) => return Ok(Progress::Fail(status)),
+            Answer::Undecided => return Err(io::Error::other(EXHAUSTED)),
         };
         out.limit_rate = accel.limit_rate;
         out.charset = accel.charset;
@@ -169,29 +170,29 @@ impl Serving {
             Selection::Whole => {}
             Selection::NotModified => {
                 (self.at, self.sum) = (self.end, None);
-                return Progress::Head(Status::NOT_MODIFIED, Some(bytes));
+                return Ok(Progress::Head(Status::NOT_MODIFIED, Some(bytes)));
             }
-            Selection::Failed => return Progress::Fail(Status::PRECONDITION_FAILED),
+            Selection::Failed => return Ok(Progress::Fail(Status::PRECONDITION_FAILED)),
             Selection::Part(part) => {
                 let value = format!("bytes {}-{}/{bytes}", part.start, part.end - 1);
                 out.fields.push("Content-Range", value);
                 self.narrow(&part);
-                return Progress::Head(Status::PARTIAL_CONTENT, Some(part.end - part.start));
+                return Ok(Progress::Head(Status::PARTIAL_CONTENT, Some(part.end - part.start)));
             }
             Selection::Unsatisfiable => {
                 out.fields.clear();
                 out.fields.push("Content-Range", format!("bytes */{bytes}"));
-                return Progress::Fail(Status::RANGE_NOT_SATISFIABLE);
+                return Ok(Progress::Fail(Status::RANGE_NOT_SATISFIABLE));
             }
         }
         if view.is_head {
             (self.at, self.sum) = (self.end, None);
             if bytes == 0 {
                 // The response to a HEAD says how long the body is that it does not have.
-                return Progress::Head(status, content_length(&entry.fields));
+                return Ok(Progress::Head(status, content_length(&entry.fields)));
             }
         }
-        Progress::Head(status, Some(bytes))
+        Ok(Progress::Head(status, Some(bytes)))
     }
 }
 

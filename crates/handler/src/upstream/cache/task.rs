@@ -15,18 +15,18 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
 use sekisho_route::upstream_facts::UpstreamFacts;
 use sekisho_upstream::cache::{CacheStatus, Key, StaleCause, may_serve_stale};
-use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Question;
-use super::folder::{Fetching, Kept, Looked};
+use super::folder::{Cache, Fetching, Kept, Looked};
 use super::keep::{Instead, Keeping, Start};
 use super::serve::{Serving, View};
 use super::write::prolong;
 use crate::cgi::HandlerContext;
+use crate::disk::{self, DiskError, Operation};
 use crate::forward;
 use crate::task::{BodyIn, Describe, Outbox, Progress, Work, Wrapper};
 use crate::upstream::alone::{go_on, is_last};
-use crate::upstream::task::UpstreamTask;
+use crate::upstream::task::{Advanced, UpstreamTask};
 
 /// The state of the request.
 ///
@@ -41,7 +41,7 @@ enum State {
     /// Nothing has been done.
     Begun,
     /// The entry is looked for on the disk.
-    Looking(JoinHandle<Looked>),
+    Looking(Operation<Looked>),
     /// Another request fetches the entry; this one waits until then.
     Waiting(Key, Moment),
     /// A server is asked.
@@ -59,7 +59,7 @@ pub(in crate::upstream) struct CachedTask {
     context: Rc<dyn HandlerContext>,
     view: View,
     /// `None` when it goes on by itself.
-    task: Option<UpstreamTask>,
+    task: Option<Box<UpstreamTask>>,
     state: State,
     status: CacheStatus,
     uses: u32,
@@ -76,7 +76,7 @@ impl CachedTask {
         question: Question,
         context: Rc<dyn HandlerContext>,
         view: View,
-        task: UpstreamTask,
+        task: Box<UpstreamTask>,
     ) -> Self {
         Self {
             question,
@@ -99,7 +99,7 @@ impl CachedTask {
 
     fn goes_on(&self) -> bool {
         matches!(self.state, State::Asking)
-            && self.task.as_ref().is_some_and(UpstreamTask::goes_on_alone)
+            && self.task.as_deref().is_some_and(UpstreamTask::goes_on_alone)
     }
 
     fn begin(&mut self, now: Moment) {
@@ -125,8 +125,8 @@ impl CachedTask {
     fn look(&mut self, now: Moment) {
         let Question { cache, key, asked, rules, .. } = &self.question;
         let (cache, asked, text) = (Arc::clone(cache), Arc::clone(asked), Arc::clone(&rules.key));
-        let key = *key;
-        self.state = State::Looking(spawn_blocking(move || cache.look(key, &text, &asked, now)));
+        let (key, device) = (*key, cache.device());
+        self.state = State::Looking(device.read(move || cache.look(key, &text, &asked, now)));
     }
 
     /// A server is asked; its answer belongs into this slot.
@@ -195,7 +195,9 @@ impl CachedTask {
         let is_beside = may_update && caching.background_update;
         match fetching {
             None if may_update => self.serve(kept, CacheStatus::Updating),
-            Some(own) if is_beside && self.task.as_ref().is_some_and(UpstreamTask::has_request) => {
+            Some(own)
+                if is_beside && self.task.as_deref().is_some_and(UpstreamTask::has_request) =>
+            {
                 self.update_beside(slot, own, kept);
             }
             fetching => {
@@ -205,15 +207,23 @@ impl CachedTask {
         }
     }
 
+    /// The disk of the cache does not respond: a server is asked, and nothing is kept.
+    fn not_looked(&mut self, error: DiskError) {
+        self.report(Level::Crit, &format!("cannot look into the cache: {error}"));
+        self.status = CacheStatus::Miss;
+        let fetching = self.fetching.take();
+        self.ask_server(self.question.key, fetching, None, false);
+    }
+
     /// The stale answer is given, and a new one is fetched beside it.
     fn update_beside(&mut self, slot: Key, fetching: Fetching, kept: Arc<Kept>) {
         self.ask_server(slot, Some(fetching), Some(Arc::clone(&kept)), true);
         if let Some(task) = self.task.take() {
-            let question = self.question.again();
+            let cache = Arc::clone(&self.question.cache);
             tokio::task::spawn_local(async move {
-                let mut task = go_on(task).await;
-                if let Some(instead) = task.take_instead() {
-                    settle(&question, &mut task, &instead);
+                let (task, instead) = go_on(task).await;
+                if let Some(mut instead) = instead {
+                    settle(&cache, &mut instead, task.now());
                 }
             });
         }
@@ -225,14 +235,11 @@ impl CachedTask {
         self.state = State::Serving(Box::new(Serving::new(kept, None)));
     }
 
-    /// The server's answer is not given, but the one that was kept.
-    fn serve_instead(&mut self, instead: Instead) {
-        if let Some(task) = &mut self.task {
-            settle(&self.question, task, &instead);
-        }
-        let Instead { kept, status, lifetime } = instead;
-        self.status = status;
-        self.state = State::Serving(Box::new(Serving::new(kept, lifetime)));
+    /// The stored response is given instead of the server's.
+    fn serve_instead(&mut self, mut instead: Instead, now: Moment) {
+        settle(&self.question.cache, &mut instead, now);
+        self.status = instead.status;
+        self.state = State::Serving(Box::new(Serving::new(instead.kept, instead.lifetime)));
     }
 
     fn wait(&mut self, cx: &Context<'_>, slot: Key, now: Moment) -> Poll<()> {
@@ -259,7 +266,9 @@ impl CachedTask {
 
     fn serving_failed(&mut self, error: &io::Error) -> Progress {
         self.report(Level::Crit, &format!("cannot give an answer from the cache: {error}"));
-        if let State::Serving(serving) = &self.state {
+        if let State::Serving(serving) = &self.state
+            && !disk::is_busy(error)
+        {
             serving.discard(&self.question.cache, self.question.key);
         }
         self.is_over = true;
@@ -273,7 +282,7 @@ impl CachedTask {
                 State::Looking(disk) => match Pin::new(disk).poll(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(looked)) => self.looked(looked, now),
-                    Poll::Ready(Err(_)) => self.missed(self.question.key, now),
+                    Poll::Ready(Err(error)) => self.not_looked(error),
                 },
                 State::Waiting(slot, _) => {
                     let slot = *slot;
@@ -283,20 +292,16 @@ impl CachedTask {
                 }
                 State::Asking => {
                     let Some(task) = &mut self.task else { return Poll::Ready(Progress::Break) };
-                    let progress = task.poll(cx, out, now);
-                    match (progress, task.take_instead()) {
-                        (Poll::Pending, None) => return Poll::Pending,
-                        (Poll::Pending, Some(instead)) => {
-                            // Its answer must have ended first, so that the connection can be kept.
-                            task.put_back(instead);
-                            return Poll::Pending;
+                    match task.advance(cx, out, now) {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Advanced::Progress(progress)) => {
+                            return Poll::Ready(progress);
                         }
-                        (Poll::Ready(_), Some(instead)) => {
+                        Poll::Ready(Advanced::ServeStored(instead)) => {
                             out.fields.clear();
                             out.body.clear();
-                            self.serve_instead(instead);
+                            self.serve_instead(*instead, now);
                         }
-                        (Poll::Ready(progress), None) => return Poll::Ready(progress),
                     }
                 }
                 State::Serving(_) => return self.serving_step(cx, out),
@@ -325,17 +330,14 @@ impl CachedTask {
     }
 }
 
-/// What was found to be still valid is written anew, with its new lifetime.
-fn settle(question: &Question, task: &mut UpstreamTask, instead: &Instead) {
-    let Some(keeping) = task.keeping_mut() else { return };
-    let fetching = keeping.take_fetching();
-    let slot = keeping.slot();
+/// A response that was found to be still valid is written anew, with its new lifetime.
+fn settle(cache: &Arc<Cache>, instead: &mut Instead, now: Moment) {
+    let fetching = instead.fetching.take();
     if let Some(lifetime) = instead.lifetime {
-        let now = task.now();
-        let (cache, kept) = (Arc::clone(&question.cache), Arc::clone(&instead.kept));
-        spawn_blocking(move || {
+        let (own, kept, slot) = (Arc::clone(cache), Arc::clone(&instead.kept), instead.slot);
+        cache.device().detach(move || {
             // What could not be written is asked for again next time.
-            let _ = prolong(&cache, slot, &kept, lifetime, now);
+            let _ = prolong(&own, slot, &kept, lifetime, now);
             drop(fetching);
         });
     }
@@ -345,11 +347,11 @@ impl Wrapper for CachedTask {
     type Inner = UpstreamTask;
 
     fn inner(&self) -> Option<&Self::Inner> {
-        self.task.as_ref()
+        self.task.as_deref()
     }
 
     fn inner_mut(&mut self) -> Option<&mut Self::Inner> {
-        self.task.as_mut()
+        self.task.as_deref_mut()
     }
 }
 
@@ -357,7 +359,7 @@ impl Work for CachedTask {
     forward!(is_service, conclude);
 
     fn stops_with_client(&self) -> bool {
-        !self.goes_on() && self.task.as_ref().is_none_or(Work::stops_with_client)
+        !self.goes_on() && self.task.as_deref().is_none_or(Work::stops_with_client)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
@@ -423,7 +425,7 @@ impl Describe for CachedTask {
     forward!(plain_bytes, upstream_view, describe_body, describe_subrequests);
 
     fn name(&self) -> &'static str {
-        self.task.as_ref().map_or("cache", Describe::name)
+        self.task.as_deref().map_or("cache", Describe::name)
     }
 
     fn describe_upstream(&self, facts: &mut UpstreamFacts) {

@@ -14,7 +14,8 @@ use std::task::{Context, Poll, ready};
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::entry::{BodySum, Entry};
 use sekisho_upstream::cache::{Key, Lifetime, PurgeSerial};
-use tokio::task::{JoinHandle, spawn_blocking};
+
+use crate::disk::Operation;
 
 use super::folder::{Body, Cache, Fetching, Kept, TEMPORARY, lock_unnamed, make_folder};
 
@@ -81,12 +82,12 @@ pub(super) struct Writer {
     sum: BodySum,
     written: u64,
     file: Option<Unnamed>,
-    disk: Option<JoinHandle<io::Result<Option<Unnamed>>>>,
+    disk: Option<Operation<io::Result<Option<Unnamed>>>>,
     is_failed: bool,
 }
 
 impl Writer {
-    /// `None` where the head is too long to be kept.
+    /// `None` where the head is too long to be kept, or the disk does not respond.
     pub(super) fn new(
         cache: &Arc<Cache>,
         slot: Key,
@@ -95,6 +96,9 @@ impl Writer {
     ) -> Option<Self> {
         let mut head = Vec::new();
         entry.encode(&mut head).ok()?;
+        if cache.device().is_stuck() {
+            return None;
+        }
         Some(Self {
             cache: Arc::clone(cache),
             slot,
@@ -126,8 +130,8 @@ impl Writer {
         let piece = std::mem::take(&mut self.pending);
         let (file, at) = (self.file.take(), self.head_bytes + self.written);
         self.written += piece.len() as u64;
-        let (cache, slot) = (Arc::clone(&self.cache), self.slot);
-        self.disk = Some(spawn_blocking(move || {
+        let (cache, slot, device) = (Arc::clone(&self.cache), self.slot, self.cache.device());
+        self.disk = Some(device.write(move || {
             let file = file.map_or_else(|| Unnamed::create(&cache, slot), Ok)?;
             file.file.write_all_at(&piece, at)?;
             Ok(Some(file))
@@ -139,7 +143,7 @@ impl Writer {
         let Some(disk) = &mut self.disk else { return Poll::Ready(Ok(())) };
         let done = ready!(Pin::new(disk).poll(cx));
         self.disk = None;
-        match done.map_err(io::Error::other).and_then(|done| done) {
+        match done.map_err(io::Error::from).and_then(|done| done) {
             Ok(file) => {
                 self.file = file;
                 Poll::Ready(Ok(()))
@@ -171,7 +175,7 @@ impl Writer {
             let (file, at) = (self.file.take(), self.head_bytes + self.written);
             let (cache, slot, fetching) = (Arc::clone(&self.cache), self.slot, fetching.take());
             let asked_at = self.asked_at;
-            self.disk = Some(spawn_blocking(move || {
+            self.disk = Some(self.cache.device().write(move || {
                 let (file, rest) = match file {
                     Some(file) => {
                         file.file.write_all_at(&piece, at)?;

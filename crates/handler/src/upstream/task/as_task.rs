@@ -1,34 +1,34 @@
 //! The request to a group as its connection sees it.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use sekisho_config::{Family, Level};
+use sekisho_config::Family;
 use sekisho_http::Status;
 use sekisho_http::upstream::{Failure, Phase};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
 use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::{UpstreamFacts, UpstreamTry};
+use sekisho_upstream::request::Order;
 
-use super::{Ending, HAND_ON_BYTES, Parts, Stage, UpstreamTask};
+use super::{Advanced, Ending, Parts, Stage, UpstreamTask};
 use crate::task::{BodyIn, Describe, Outbox, Progress, ReturnedBody, UpstreamView, Work};
 use crate::upstream::body::Body;
 use crate::upstream::engine::engine;
 use crate::upstream::exchange::Exchange;
 use crate::upstream::spool::Room;
-use crate::upstream::stream::ConnectError;
+use crate::upstream::stream::{ConnectError, Stream};
 use crate::without;
 
-impl Work for UpstreamTask {
-    without!(narrow, is_service, conclude);
-
-    fn stops_with_client(&self) -> bool {
-        // What a client said before it ended its side of a tunnel still arrives.
-        !self.is_tunnel
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+impl UpstreamTask {
+    /// Goes on as far as that is possible without waiting.
+    pub(in crate::upstream) fn advance(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Outbox,
+        now: Moment,
+    ) -> Poll<Advanced> {
         let is_due = |deadline: Deadline| deadline.at.is_due(now);
         if self.is_held && self.next_deadline().is_some_and(is_due) {
             // The server is late, and nothing can be given to the client now.
@@ -42,7 +42,7 @@ impl Work for UpstreamTask {
                 Poll::Pending => return Poll::Pending,
                 // What waits comes before what is read now.
                 Poll::Ready(Ok(())) if !self.spool.is_empty() => {
-                    return Poll::Ready(Progress::Body);
+                    return Poll::Ready(Advanced::Progress(Progress::Body));
                 }
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => self.spool_failed(&error, now),
@@ -51,82 +51,107 @@ impl Work for UpstreamTask {
         loop {
             let is_more = matches!(self.parts.stage, Stage::Exchanging(..))
                 && self.head.is_none()
-                && out.body.len() < HAND_ON_BYTES
+                && !Self::is_enough(out.body.len())
                 && self.ending.is_none();
-            let wants_more = is_more && !out.body.is_empty();
-            if !wants_more && let Some(progress) = self.next(out) {
-                return Poll::Ready(progress);
+            if !is_more && let Some(advanced) = self.next(out) {
+                return Poll::Ready(advanced);
             }
-            match &mut self.parts.stage {
-                Stage::Gathering(body) => match body.poll_gathered(cx) {
-                    Poll::Ready(Ok(gathered)) => self.gathered(gathered),
-                    Poll::Ready(Err(error)) => self.gathering_failed(&error),
-                    Poll::Pending => return Poll::Pending,
-                },
-                Stage::Ready if self.parts.resolving.is_some() => {
-                    if self.resolve(cx, now).is_pending() {
-                        return Poll::Pending;
-                    }
-                }
-                Stage::Ready => {
-                    let Parts { group, machine, pools, .. } = &mut self.parts;
-                    let order = machine.start(&group.balancer, now, || pools.random());
-                    self.obey(order, out, now);
-                }
-                Stage::Connecting(peer, connecting) => match connecting.as_mut().poll(cx) {
-                    Poll::Ready(Ok(stream)) => {
-                        let peer = *peer;
-                        let Parts { pass, pools, .. } = &self.parts;
-                        let engine =
-                            engine(pass.family, &pass.forward, self.parts.secure.is_some());
-                        let exchange =
-                            Exchange::connected(stream, engine, pools.borrow_work(), now);
-                        self.exchange(peer, exchange, false, now);
-                        if std::mem::take(&mut self.awaits_room) {
-                            cx.waker().wake_by_ref();
-                        }
-                    }
-                    Poll::Ready(Err(ConnectError::Io(error))) => {
-                        let failure = Failure::NotConnected(error.raw_os_error());
-                        self.fail(failure, Phase::Connecting, out, now);
-                    }
-                    Poll::Ready(Err(ConnectError::Tls(why))) => {
-                        let peer = *peer;
-                        let what = format_args!("upstream SSL certificate or handshake: {why}");
-                        self.report(Level::Error, Some(peer), what);
-                        self.fail(Failure::NotSecured, Phase::Connecting, out, now);
-                    }
-                    Poll::Pending => {
-                        let deadline = self.parts.machine.next_deadline();
-                        if !deadline.is_some_and(|deadline| deadline.at.is_due(now)) {
-                            return Poll::Pending;
-                        }
-                        self.fail(Failure::ConnectTimeout, Phase::Connecting, out, now);
-                    }
-                },
-                Stage::Exchanging(..) => {
-                    if self.exchange_step(cx, out, now).is_pending() {
-                        return match self.next(out) {
-                            Some(progress) => Poll::Ready(progress),
-                            None => Poll::Pending,
-                        };
-                    }
-                }
-                Stage::Ended => {
-                    if self.is_storing() && self.poll_stored(cx, now).is_ready() {
-                        continue;
-                    }
-                    return match self.next(out) {
-                        Some(progress) => Poll::Ready(progress),
-                        None => Poll::Pending,
-                    };
+            match self.step(cx, out, now) {
+                Poll::Ready(Order::Nothing) => {}
+                Poll::Ready(order) => self.carry_out(order, out, now),
+                Poll::Pending => {
+                    return self.next(out).map_or(Poll::Pending, Poll::Ready);
                 }
             }
         }
     }
 
+    /// One step of the present stage, and what is to be done then.
+    fn step(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Order> {
+        match &mut self.parts.stage {
+            Stage::Exchanging(..) => {
+                let room = Self::hand_on_bytes().saturating_sub(out.body.len());
+                return self.exchange_step(cx, out, room, now);
+            }
+            Stage::Gathering(body) => match ready!(body.poll_gathered(cx)) {
+                Ok(gathered) => self.gathered(gathered),
+                Err(error) => self.gathering_failed(&error),
+            },
+            Stage::Ready if self.parts.resolving.is_some() => ready!(self.resolve(cx, now)),
+            Stage::Ready => {
+                let Parts { group, machine, pools, .. } = &mut self.parts;
+                return Poll::Ready(machine.start(&group.balancer, now, || pools.random()));
+            }
+            Stage::Connecting(peer, connecting) => {
+                let peer = *peer;
+                let connected = match connecting.as_mut().poll(cx) {
+                    Poll::Ready(connected) => connected,
+                    Poll::Pending => {
+                        let deadline = self.parts.machine.next_deadline();
+                        if !deadline.is_some_and(|deadline| deadline.at.is_due(now)) {
+                            return Poll::Pending;
+                        }
+                        let late = self.fail(Failure::ConnectTimeout, Phase::Connecting, now);
+                        return Poll::Ready(late);
+                    }
+                };
+                return Poll::Ready(self.connected(peer, connected, cx, now));
+            }
+            Stage::Ended => {
+                if !self.is_storing() {
+                    return Poll::Pending;
+                }
+                ready!(self.poll_stored(cx, now));
+            }
+        }
+        Poll::Ready(Order::Nothing)
+    }
+
+    /// The attempt to connect is over.
+    fn connected(
+        &mut self,
+        peer: usize,
+        connected: Result<Stream, ConnectError>,
+        cx: &Context<'_>,
+        now: Moment,
+    ) -> Order {
+        match connected {
+            Ok(stream) => {
+                let Parts { pass, pools, .. } = &self.parts;
+                let engine = engine(pass.family, &pass.forward, self.parts.secure.is_some());
+                let exchange = Exchange::connected(stream, engine, pools.borrow_work(), now);
+                self.exchange(peer, exchange, false, now);
+                if std::mem::take(&mut self.awaits_room) {
+                    cx.waker().wake_by_ref();
+                }
+                Order::Nothing
+            }
+            Err(error) => self.connect_failed(peer, error, now),
+        }
+    }
+}
+
+impl Work for UpstreamTask {
+    without!(narrow, is_service, conclude);
+
+    fn stops_with_client(&self) -> bool {
+        // What a client said before it ended its side of a tunnel still arrives.
+        !self.is_tunnel
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        match ready!(self.advance(cx, out, now)) {
+            Advanced::Progress(progress) => Poll::Ready(progress),
+            // Only a request for a cache has a stored response, and its task asks for it.
+            Advanced::ServeStored(_) => Poll::Ready(Progress::Break),
+        }
+    }
+
     fn hold(&mut self, is_held: bool, now: Moment) {
         self.is_held = is_held;
+        if is_held {
+            self.give_back_input();
+        }
         if !is_held || !self.buffers() {
             self.hold_engine(is_held, now);
         }
@@ -139,15 +164,19 @@ impl Work for UpstreamTask {
         let forward = &self.parts.pass.forward;
         let room = Room { memory: forward.buffers_bytes, file: forward.temp_file_bytes_max };
         while matches!(self.parts.stage, Stage::Exchanging(..)) && self.head.is_none() {
-            let has_room = self.spool.has_room(cx, room);
+            let bytes_max = self.spool.room(cx, room);
             self.report_spool();
-            if !has_room {
+            if bytes_max == 0 {
+                self.give_back_input();
                 return self.hold_engine(true, now);
             }
             self.hold_engine(false, now);
             let mut made = Outbox::default();
             std::mem::swap(&mut made.body, self.spool.end());
-            let step = self.exchange_step(cx, &mut made, now);
+            let step = self.exchange_step(cx, &mut made, bytes_max, now);
+            if let Poll::Ready(order) = step {
+                self.carry_out(order, &mut made, now);
+            }
             std::mem::swap(&mut made.body, self.spool.end());
             if step.is_pending() {
                 return;
@@ -284,7 +313,7 @@ impl Describe for UpstreamTask {
         facts.tries.truncate(before);
         for (at, one) in machine.tries().iter().enumerate() {
             let peer = one.peer.and_then(|peer| group.addresses.get(peer));
-            let mut counts = self.counts.get(at).copied().unwrap_or_default();
+            let mut counts = self.past_counts.get(at).copied().unwrap_or(self.counts);
             if at + 1 == machine.tries().len()
                 && let Stage::Exchanging(_, exchange) = &self.parts.stage
             {

@@ -20,6 +20,9 @@ impl UpstreamTask {
     /// Lets the exchange go. Its connection can be used again only where the protocol can say that the answer is not
     /// wanted any more.
     pub(super) fn leave(&mut self) {
+        if matches!(self.parts.stage, Stage::Ended) {
+            return;
+        }
         if let Stage::Exchanging(peer, exchange) =
             std::mem::replace(&mut self.parts.stage, Stage::Ended)
         {
@@ -35,9 +38,7 @@ impl UpstreamTask {
     }
 
     fn count(&mut self, exchange: &Exchange) {
-        if let Some(counts) = self.counts.last_mut() {
-            (counts.received, counts.sent) = (exchange.received, exchange.sent);
-        }
+        (self.counts.received, self.counts.sent) = (exchange.received, exchange.sent);
     }
 
     /// The rest of the answer is of no use.
@@ -65,7 +66,8 @@ impl UpstreamTask {
                 pools.keep(group, *manner, peer, connection, now);
             }
         }
-        self.ending = Some(Ending::Done);
+        let instead = self.parts.keeping.as_mut().and_then(|keeping| keeping.take_confirmed());
+        self.ending = Some(instead.map_or(Ending::Done, Ending::ServeStored));
     }
 
     /// Says whether fields may follow the body of the answer that has begun.

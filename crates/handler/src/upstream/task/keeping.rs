@@ -5,10 +5,9 @@ use std::task::{Context, Poll};
 
 use sekisho_config::Level;
 use sekisho_http::Fields;
-use sekisho_http::upstream::Failure;
 use sekisho_lifecycle::Moment;
 
-use super::{Ending, Instead, Keeping, Stage, UpstreamTask};
+use super::{Ending, Keeping, Stage, UpstreamTask};
 use crate::cgi::HandlerContext;
 
 /// Something could not be written, so that it is not kept; the client has it all the same.
@@ -23,21 +22,11 @@ impl UpstreamTask {
     }
 
     pub(in crate::upstream) fn keep_by(&mut self, keeping: Keeping) {
-        self.parts.keeping = Some(Box::new(keeping));
-    }
-
-    pub(in crate::upstream) fn keeping_mut(&mut self) -> Option<&mut Keeping> {
-        self.parts.keeping.as_deref_mut()
-    }
-
-    pub(in crate::upstream) fn take_instead(&mut self) -> Option<Instead> {
-        self.parts.keeping.as_mut()?.take_instead()
-    }
-
-    pub(in crate::upstream) fn put_back(&mut self, instead: Instead) {
-        if let Some(keeping) = &mut self.parts.keeping {
-            keeping.put_back(instead);
+        let wall = (self.parts.context.now(), self.parts.context.wall_secs());
+        if let Some(stored) = keeping.stored(wall) {
+            self.parts.machine.set_stored(stored);
         }
+        self.parts.keeping = Some(Box::new(keeping));
     }
 
     /// Whether it is useful even if its client has gone.
@@ -47,32 +36,25 @@ impl UpstreamTask {
         self.is_storing() || (is_wanted && self.has_request())
     }
 
-    /// Whether an answer that was kept is given as no server could answer.
-    pub(super) fn kept_stands_in(&mut self, failure: Failure) -> bool {
-        let wall_secs = self.parts.context.wall_secs();
-        let keeping = self.parts.keeping.as_deref_mut();
-        keeping.is_some_and(|keeping| keeping.stands_in(failure, wall_secs))
+    /// The stored response is given: no server has a better one.
+    pub(super) fn serve_stale(&mut self) {
+        let stale = self.parts.keeping.as_mut().and_then(|keeping| keeping.take_stale());
+        self.end(stale.map_or(Ending::Break, Ending::ServeStored));
     }
 
-    /// Whether an answer that was kept is given instead of the one that has come.
-    pub(super) fn gives_kept(&mut self) -> bool {
-        let Stage::Exchanging(_, exchange) = &self.parts.stage else { return false };
-        let Some(keeping) = &mut self.parts.keeping else { return false };
+    /// The stored response is given as soon as the server's has ended, so that the connection can be kept.
+    pub(super) fn serve_revalidated(&mut self) {
         let wall_secs = self.parts.context.wall_secs();
-        match keeping.replaces(&exchange.work.scratch.head, wall_secs) {
-            None => false,
-            // A 304 has no body: its end comes next, and its connection is kept.
-            Some(false) => true,
-            Some(true) => {
-                self.finish_early(Ending::Break);
-                true
+        let Some(keeping) = &mut self.parts.keeping else { return };
+        match &self.parts.stage {
+            Stage::Exchanging(_, exchange) if !self.parts.machine.is_over() => {
+                keeping.confirm(&exchange.work.scratch.head, wall_secs);
             }
-        }
-    }
-
-    pub(super) fn keep_bytes(&mut self, bytes: &[u8]) {
-        if let Some(keeping) = &mut self.parts.keeping {
-            keeping.push(bytes);
+            // The connection was lost behind the head.
+            _ => {
+                let confirmed = keeping.take_confirmed();
+                self.end(confirmed.map_or(Ending::Break, Ending::ServeStored));
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 
 use super::{HANDSHAKE_BYTES_MAX, READ_BYTES, failed};
 
-/// So much of an unfinished record is moved out of a shared buffer, while its rest is waited for.
+/// An unfinished record of at most this size is moved out of a shared buffer, while its rest is waited for.
 const SMALL_BYTES: usize = 4 << 10;
 
 /// How many buffers a thread keeps for later.
@@ -115,10 +115,12 @@ impl Waiting {
         self.end = self.bytes.len();
     }
 
-    /// Moves little that waits out of a buffer of the pool, which others can use then.
-    pub(super) fn shrink(&mut self) {
+    /// Moves what waits out of a buffer of the pool, which others can use then: little, or all of it where a peer may never
+    /// send the rest (O9).
+    pub(super) fn shrink(&mut self, is_all: bool) {
         let left = self.left();
-        if !left.is_empty() && left.len() <= SMALL_BYTES && self.bytes.len() >= READ_BYTES {
+        let is_worth_it = left.len() <= SMALL_BYTES || is_all;
+        if !left.is_empty() && is_worth_it && self.bytes.len() >= READ_BYTES {
             let kept = left.to_vec();
             give_back(&mut self.bytes);
             (self.at, self.end) = (0, kept.len());
