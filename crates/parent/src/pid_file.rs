@@ -1,4 +1,4 @@
-//! The pid file: written when the server is about to listen, locked while it serves, removed at its end, put aside for
+//! The pid file: written when the server listens, locked while it serves, removed at its end, put aside for
 //! an upgrade.
 
 use std::fs::File;

@@ -16,8 +16,6 @@ use crate::wire::{self, Packet};
 
 /// How often, and at which interval, an address in use is tried again: a server that was killed, or the worker
 /// process itself after a reload, may have it a moment longer.
-/// Connections that wait until the worker process runs.
-const BACKLOG: i32 = 511;
 const BIND_TRIES: u32 = 10;
 const BIND_PAUSE: Duration = Duration::from_millis(150);
 
@@ -112,16 +110,6 @@ pub(crate) fn bind_missing(
         }
     }
     new
-}
-
-/// Lets connections queue up until the worker process accepts them; it sets the configured length of the queue.
-pub(crate) fn listen(all: &[Held]) {
-    for held in all.iter().filter(|held| !matches!(held.address, ListenAddress::Udp(_))) {
-        for socket in &held.sockets {
-            // The worker process reports a socket that cannot listen.
-            let _ = rustix::net::listen(socket, BACKLOG);
-        }
-    }
 }
 
 fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<OwnedFd> {

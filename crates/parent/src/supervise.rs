@@ -107,6 +107,8 @@ struct Parent {
     notes: Vec<Packet>,
     /// Why the first worker process could not serve.
     failure: Option<String>,
+    /// Why a server that could serve must not: it has no pid file.
+    refusal: Option<String>,
     when_ready: Option<Box<dyn FnOnce()>>,
 }
 
@@ -163,6 +165,7 @@ impl Parent {
             kill_at: None,
             notes: Vec::new(),
             failure: None,
+            refusal: None,
             when_ready: Some(when_ready),
         })
     }
@@ -187,10 +190,6 @@ impl Parent {
         merge(&mut self.held, new);
         let named = |held: &Held| wanted.iter().any(|(address, ..)| *address == held.address);
         self.held.retain(named);
-        // Scripts wait for the pid file: clients can connect when it is there, as with nginx.
-        sockets::listen(&self.held);
-        let pid = opened.pid.as_deref();
-        self.pid_file = pid.map(|path| PidFile::write(path, self.setup.is_server)).transpose()?;
         self.current = opened;
         self.start_worker().map_err(|error| format!("cannot start the worker process: {error}"))
     }
@@ -230,6 +229,10 @@ impl Parent {
                 self.take_signal(signal);
             }
             self.hear_worker();
+            if let Some(why) = self.refusal.take() {
+                self.kill_worker();
+                return Err(why);
+            }
             self.look_after_upgrade();
             if let Some(code) = self.look_after_worker() {
                 return Ok(code);
@@ -429,6 +432,15 @@ impl Parent {
         if self.phase != Phase::Starting {
             return;
         }
+        // Scripts wait for the pid file: clients can connect when it is there, as with nginx.
+        let path = self.current.pid.as_deref();
+        match path.map(|path| PidFile::write(path, self.setup.is_server)).transpose() {
+            Ok(file) => self.pid_file = file,
+            Err(why) => {
+                self.refusal = Some(why);
+                return;
+            }
+        }
         self.phase = Phase::Serving;
         self.inherited.clear();
         // It is as old as the process before this one.
@@ -440,6 +452,14 @@ impl Parent {
         }
         if let Some(when_ready) = self.when_ready.take() {
             when_ready();
+        }
+    }
+
+    fn kill_worker(&mut self) {
+        if let Some(mut worker) = self.worker.take() {
+            // One that has ended already is what is wanted.
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
         }
     }
 

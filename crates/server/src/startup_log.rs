@@ -27,6 +27,8 @@ impl Server {
         if let Some(error) = control_socket_error {
             self.log(Level::Warn, error);
         }
+        // Written before anyone is served: these lines are about the end of another process.
+        self.logs.flush();
     }
 
     /// One line when everything is ready.
