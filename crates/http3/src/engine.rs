@@ -28,7 +28,7 @@ use crate::event::{Event, Loss, StreamId};
 use crate::frame::{self, setting, stream_kind};
 use crate::policy::Policy;
 use crate::qpack::{Decoder, Encoder};
-use crate::quic::Quic;
+use crate::quic::{Acknowledged, Quic};
 use crate::stream::{Output, Streams};
 use control::{Sender, Uni};
 
@@ -93,6 +93,7 @@ pub struct Http3 {
     schedule: Schedule<StreamId>,
     /// Responses whose FIN was written since the shell last asked.
     sent: VecDeque<StreamId>,
+    acknowledged: Acknowledged,
     /// Responses whose FIN was written and not acknowledged.
     undelivered: u32,
     control: Sender,
@@ -143,6 +144,7 @@ impl Http3 {
             flushes: Vec::new(),
             schedule: Schedule::default(),
             sent: VecDeque::new(),
+            acknowledged: Acknowledged::default(),
             undelivered: 0,
             control,
             encoder_stream: Sender::new(stream_kind::ENCODER),

@@ -31,6 +31,6 @@ pub use code::Code;
 pub use engine::{Http3, Owner};
 pub use event::{Event, Loss, StreamId};
 pub use policy::Policy;
-pub use quic::{Quic, Read, Stopped};
+pub use quic::{Acknowledged, Quic, Read, Stopped};
 pub use sekisho_http::refusal::Cause;
 pub use sekisho_http::{BodyLength, Malformed, Rate, Refusal, Scratch, Sends};

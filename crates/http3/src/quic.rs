@@ -31,6 +31,17 @@ pub trait Quic {
     fn close(&mut self, code: u64, reason: &'static str);
 }
 
+/// What a client has acknowledged of a connection, whatever the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Acknowledged {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Maximum number of bytes that were written and not acknowledged.
+    pub waiting_max: u64,
+    /// Nothing waits for an acknowledgement.
+    pub is_all: bool,
+}
+
 /// What reading a stream gave.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use sekisho_http::Slots;
 use sekisho_http::stream::RequestState;
 pub(crate) use sekisho_http::stream::{Fate, Output};
+use sekisho_lifecycle::Moment;
 
 use crate::event::StreamId;
 use crate::frame::PartialHeader;
@@ -61,6 +62,8 @@ pub(crate) struct Stream {
     pub(crate) out: Vec<u8>,
     /// The connection takes nothing at present.
     pub(crate) is_blocked: bool,
+    /// While its send deadline runs: acknowledgements up to this count of bytes and this time may be for this stream.
+    pub(crate) awaits_acknowledged: Option<(u64, Moment)>,
     /// FIN was written.
     pub(crate) has_finished: bool,
     /// The client has acknowledged everything.
@@ -98,6 +101,7 @@ impl Stream {
             is_lost: false,
             out: Vec::new(),
             is_blocked: false,
+            awaits_acknowledged: None,
             has_finished: false,
             is_delivered: false,
             frame_left: 0,

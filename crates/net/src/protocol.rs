@@ -257,8 +257,8 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.acknowledged(now),
             Self::Http2(connection) => connection.engine.acknowledged(now),
-            Self::Http3(connection) => connection.engine.acknowledged(now),
-            Self::Internal(_) => {}
+            // HTTP/3 hears of each acknowledgement from QUIC.
+            Self::Http3(_) | Self::Internal(_) => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! QUIC (RFC 9000) in a worker: sockets, connections, keys. The state machine of a connection is `quinn_proto`'s; the
 //! sessions are ours, with their turns, deadlines and slots, as those of every other protocol (Q1).
 
+mod acknowledged;
 mod connection;
 mod crypto;
 mod endpoint;

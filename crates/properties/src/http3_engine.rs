@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sekisho_http::Status;
 use sekisho_http3::frame::{self, kind, read_varint};
-use sekisho_http3::{BodyLength, Code, Event, Http3, Policy, Scratch, StreamId};
+use sekisho_http3::{Acknowledged, BodyLength, Code, Event, Http3, Policy, Scratch, StreamId};
 use sekisho_lifecycle::{Moment, Stage};
 
 use crate::http3_streams::Streams;
@@ -39,6 +39,7 @@ struct World {
     quic: Streams,
     scratch: Scratch,
     now: Moment,
+    acknowledged: u64,
     open: BTreeMap<StreamId, Open>,
     next: u64,
     held_max: usize,
@@ -55,6 +56,7 @@ pub fn check(data: &[u8]) {
         quic: Streams::new(usize::MAX, usize::MAX),
         scratch: Scratch::default(),
         now: Moment::ZERO,
+        acknowledged: 0,
         open: BTreeMap::new(),
         next: 0,
         held_max: 0,
@@ -102,7 +104,12 @@ impl World {
             26 => self.ends_one(which),
             27 => self.holds_body(which),
             28 => self.passes(Duration::from_millis(u64::from(which) * 100)),
-            29 => self.engine.acknowledged(self.now),
+            29 => {
+                self.acknowledged += u64::from(which);
+                let (bytes, waiting_max) = (self.acknowledged, 5000);
+                let acknowledged = Acknowledged { bytes, waiting_max, is_all: which % 2 == 0 };
+                self.engine.acknowledged(acknowledged, self.now);
+            }
             30 => match which % 8 {
                 0 => self.engine.shut_down_gracefully(&mut self.quic, self.now),
                 1 => self.engine.shut_down_forcefully(&mut self.quic, self.now),

@@ -9,7 +9,7 @@
 //! | connection | `Drain` | first GOAWAY of a graceful end to the second one | the second GOAWAY |
 //! | stream | `Header` | its first byte to the end of its head, entries of the dynamic table included | reset |
 //! | stream | `Body` | inactivity while the body is awaited, and its rate | 408, or reset where the response has begun |
-//! | stream | `Send` | a response that QUIC does not take | reset, client lost |
+//! | stream | `Send` | a response that QUIC does not take and of which the client acknowledges nothing | reset, client lost |
 
 use sekisho_http::refusal::Cause;
 use sekisho_http::stream::{PROGRESS_BYTES, earliest};
@@ -18,7 +18,7 @@ use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Moment, Stage};
 use super::{Drain, Http3};
 use crate::code::Code;
 use crate::event::{Event, Loss, StreamId};
-use crate::quic::Quic;
+use crate::quic::{Acknowledged, Quic};
 use crate::stream::{Output, Part, Stream};
 
 /// Whose deadline it is.
@@ -99,10 +99,20 @@ impl Http3 {
         }
     }
 
-    /// The client has acknowledged bytes since the send deadline was set: it is not silent (T4).
-    pub fn acknowledged(&mut self, now: Moment) {
+    /// The client has acknowledged bytes: deadlines for sending count from now on, of the connection and of streams
+    /// that may have had bytes among them (T4).
+    pub fn acknowledged(&mut self, acknowledged: Acknowledged, now: Moment) {
         if self.send_at.is_some() {
             self.send_at = self.send_by(now);
+        }
+        let before = std::mem::replace(&mut self.acknowledged, acknowledged).bytes;
+        for (_, stream) in self.streams.iter_mut().filter(|(_, stream)| stream.send_at.is_some()) {
+            let awaited = stream.awaits_acknowledged.take_if(|_| acknowledged.is_all);
+            let awaited = awaited.or(stream.awaits_acknowledged);
+            if awaited.is_some_and(|(bytes, until)| before < bytes && now < until) {
+                stream.send_at = None;
+                stream.arm_send(&self.policy, now);
+            }
         }
     }
 
@@ -183,8 +193,10 @@ impl Http3 {
         let Some(stream) = self.streams.get_mut(id) else { return };
         if !is_open || !wants_to_send(stream) {
             stream.send_at = None;
-        } else if stream.is_blocked {
+        } else if stream.is_blocked && stream.send_at.is_none() {
+            let bytes = self.acknowledged.bytes + self.acknowledged.waiting_max;
             stream.arm_send(&self.policy, now);
+            stream.awaits_acknowledged = stream.send_at.map(|until| (bytes, until));
         }
     }
 }

@@ -150,6 +150,51 @@ fn a_client_that_takes_nothing_of_a_response_is_lost() {
     assert!(!world.quic.outgoing[&0].has_ended, "Q5: a cut response has no FIN");
 }
 
+/// T4: what QUIC has taken leaves later; the deadline counts from the client's last acknowledgement of it.
+#[test]
+fn a_stalled_response_counts_from_its_last_acknowledgement() {
+    let mut world = World::default();
+    let id = world.get(0);
+    world.acknowledge(100, true);
+    world.respond(id, BodyLength::Known(10_000));
+    world.engine.set_ready(id, true, world.now);
+    world.quic.out(0).window = 2000;
+    assert_eq!(world.body(id, &[0; 10_000]), 2000);
+    for (bytes, is_all) in [(1000, false), (1000, true)] {
+        world.pass(Duration::from_secs(20));
+        world.acknowledge(bytes, is_all);
+        expects(&world, Owner::Stream(id), DeadlineKind::Send, MINUTE);
+    }
+    // Nothing of this stream waits any more: these are for others.
+    world.pass(Duration::from_secs(10));
+    world.acknowledge(1000, false);
+    expects(&world, Owner::Stream(id), DeadlineKind::Send, Duration::from_secs(50));
+}
+
+/// V11: neither many bytes of other streams nor a packet that is never acknowledged keep a stalled stream for ever.
+#[test]
+fn acknowledgements_of_others_end_the_wait() {
+    let mut world = World::default();
+    let id = world.get(0);
+    world.acknowledge(100, false);
+    world.respond(id, BodyLength::Known(10_000));
+    world.engine.set_ready(id, true, world.now);
+    world.quic.out(0).window = 2000;
+    assert_eq!(world.body(id, &[0; 10_000]), 2000);
+    for left in [60, 60, 59] {
+        world.pass(Duration::from_secs(1));
+        world.acknowledge(3000, false);
+        expects(&world, Owner::Stream(id), DeadlineKind::Send, Duration::from_secs(left));
+    }
+    world.open_window(0, 2000);
+    assert_eq!(world.body(id, &[0; 8000]), 2000);
+    for left in [60, 60, 30] {
+        expects(&world, Owner::Stream(id), DeadlineKind::Send, Duration::from_secs(left));
+        world.pass(Duration::from_secs(30));
+        world.acknowledge(1, false);
+    }
+}
+
 #[test]
 fn a_handler_that_is_slow_is_not_the_clients_fault() {
     let mut world = World::default();
@@ -171,7 +216,7 @@ fn complete_responses_are_acknowledged_in_time() {
     assert!(world.engine.has_unsent());
     expects(&world, Owner::Connection, DeadlineKind::Send, MINUTE);
     world.pass(Duration::from_secs(30));
-    world.engine.acknowledged(world.now);
+    world.acknowledge(1, true);
     expects(&world, Owner::Connection, DeadlineKind::Send, MINUTE);
     world.pass(MINUTE);
     assert_eq!(world.expire(), []);

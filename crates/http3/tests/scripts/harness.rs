@@ -9,7 +9,8 @@ use sekisho_http::compression::prefixed::{write_integer, write_string};
 use sekisho_http3::frame::{self, kind, read_varint, write_header, write_varint};
 use sekisho_http3::qpack::{Decoder, Section};
 use sekisho_http3::{
-    BodyLength, Code, Event, Http3, Policy, Quic, Read, Scratch, Sends, Stopped, StreamId,
+    Acknowledged, BodyLength, Code, Event, Http3, Policy, Quic, Read, Scratch, Sends, Stopped,
+    StreamId,
 };
 use sekisho_lifecycle::{Moment, Stage};
 
@@ -143,6 +144,7 @@ pub(crate) struct World {
     pub(crate) quic: Streams,
     pub(crate) scratch: Scratch,
     pub(crate) now: Moment,
+    acknowledged: u64,
 }
 
 pub(crate) const CONTROL: u64 = 2;
@@ -171,6 +173,7 @@ impl World {
             },
             scratch: Scratch::default(),
             now: Moment::ZERO,
+            acknowledged: 0,
         }
     }
 
@@ -249,6 +252,13 @@ impl World {
     pub(crate) fn get(&mut self, stream: u64) -> StreamId {
         self.send(stream, &get(), true);
         self.request()
+    }
+
+    /// The client acknowledges more bytes, of whatever stream.
+    pub(crate) fn acknowledge(&mut self, more: u64, is_all: bool) {
+        self.acknowledged += more;
+        let bytes = self.acknowledged;
+        self.engine.acknowledged(Acknowledged { bytes, waiting_max: 5000, is_all }, self.now);
     }
 
     pub(crate) fn pass(&mut self, length: Duration) {

@@ -42,7 +42,7 @@ impl Http3Connection {
     pub(super) fn receive(&mut self, scratch: &mut Scratch, now: Moment) -> Step<Event> {
         self.is_told |= self.quic.borrow().has_events();
         let event = self.with(|engine, quic| {
-            quic.tell(engine);
+            quic.tell(engine, now);
             engine.poll(quic, scratch, now)
         });
         Step { taken: 0, event: event.map(into_driver_event) }
@@ -58,7 +58,8 @@ impl Http3Connection {
     }
 
     pub(super) fn has_work(&self) -> bool {
-        self.quic.borrow().has_events() || self.engine.has_work()
+        let quic = self.quic.borrow();
+        quic.has_events() || quic.has_acknowledged() || self.engine.has_work()
     }
 
     pub(super) fn take_body(
@@ -105,7 +106,10 @@ impl Http3Connection {
 
 impl QuicConnection {
     /// Tells the engine what has happened since the last call.
-    fn tell(&mut self, engine: &mut Http3) {
+    fn tell(&mut self, engine: &mut Http3, now: Moment) {
+        if let Some(acknowledged) = self.take_acknowledged() {
+            engine.acknowledged(acknowledged, now);
+        }
         while let Some(event) = self.next_event() {
             match event {
                 QuicEvent::Connected | QuicEvent::HandshakeDataReady => {

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,8 +13,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, Transmit, VarInt};
 use rustls::pki_types::CertificateDer;
+use sekisho_http3::Acknowledged;
 use sekisho_route::TlsFacts;
 
+use super::acknowledged::Count;
 use super::crypto::Handshake;
 use super::endpoint::QuicEndpoint;
 use crate::session::Token;
@@ -47,6 +50,12 @@ pub(crate) struct QuicConnection {
     now: Instant,
     /// When something last came.
     heard: Instant,
+    /// What the client acknowledges on its present path.
+    acknowledged: Arc<Count>,
+    path: IpAddr,
+    /// Bytes acknowledged on earlier paths, and those that the engine knows of.
+    acknowledged_before: u64,
+    acknowledged_told: u64,
     /// Datagrams that the socket did not take.
     unsent: Option<Transmit>,
     unsent_bytes: Vec<u8>,
@@ -76,6 +85,10 @@ impl QuicConnection {
         now: Instant,
     ) -> Self {
         Self {
+            acknowledged: Count::of(&connection),
+            path: connection.remote_address().ip(),
+            acknowledged_before: 0,
+            acknowledged_told: 0,
             connection,
             handle,
             endpoint: Rc::clone(endpoint),
@@ -105,8 +118,13 @@ impl QuicConnection {
             self.connection.handle_timeout(now);
         }
         // A client that acknowledges little has little in our memory.
-        let window = self.connection.congestion_state().window();
-        self.connection.set_send_window((2 * window).clamp(SEND_WINDOW_MIN, SEND_WINDOW_MAX));
+        self.connection.set_send_window(self.send_window());
+        let path = self.connection.remote_address().ip();
+        if path != self.path {
+            self.path = path;
+            self.acknowledged_before += self.acknowledged.bytes();
+            self.acknowledged = Count::of(&self.connection);
+        }
         if self.ping_at().is_some_and(|at| at <= now) {
             self.heard = now;
             self.connection.ping();
@@ -153,6 +171,28 @@ impl QuicConnection {
         if std::mem::take(&mut self.is_handshaking) {
             self.endpoint.end_handshake();
         }
+    }
+
+    /// Bytes of responses that may wait for acknowledgements.
+    fn send_window(&self) -> u64 {
+        let window = self.connection.congestion_state().window();
+        (2 * window).clamp(SEND_WINDOW_MIN, SEND_WINDOW_MAX)
+    }
+
+    /// What the client has acknowledged, where the engine does not know it.
+    pub(crate) fn take_acknowledged(&mut self) -> Option<Acknowledged> {
+        let bytes = self.acknowledged_before + self.acknowledged.bytes();
+        if std::mem::replace(&mut self.acknowledged_told, bytes) == bytes {
+            return None;
+        }
+        // Headers of packets count as well.
+        let waiting_max = self.send_window() / 4 * 5;
+        Some(Acknowledged { bytes, waiting_max, is_all: self.acknowledged.is_all() })
+    }
+
+    /// Whether the engine does not know all that the client has acknowledged.
+    pub(crate) fn has_acknowledged(&self) -> bool {
+        self.acknowledged_before + self.acknowledged.bytes() != self.acknowledged_told
     }
 
     /// What the handshake came to.

@@ -20,6 +20,7 @@ use sekisho_config::ListenAddress;
 use sekisho_handler::memory;
 use tokio::io::Interest;
 
+use super::acknowledged::CountingConfig;
 use super::connection::{Inbox, QuicConnection};
 use super::crypto::Crypto;
 use super::route::{Forwarded, Route, RoutedIds};
@@ -358,6 +359,7 @@ fn server_config(context: &ListenerContext) -> (u64, ServerConfig) {
         .receive_window(RECEIVE_WINDOW_BYTES.max(settings.stream_bytes).into())
         .datagram_receive_buffer_size(None)
         .enable_segmentation_offload(settings.gso)
+        .congestion_controller_factory(Arc::new(CountingConfig::default()))
         .max_idle_timeout(Some(
             IdleTimeout::try_from(settings.idle).unwrap_or(VarInt::from_u32(30_000).into()),
         ));
