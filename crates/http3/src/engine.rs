@@ -87,6 +87,10 @@ pub struct Http3 {
     readable: VecDeque<StreamId>,
     /// Streams whose header blocks wait for entries of the dynamic table.
     blocked: Vec<StreamId>,
+    /// Streams whose header blocks have all entries.
+    unblocked: Vec<StreamId>,
+    /// Instructions of the client's encoder wait until these were decoded.
+    is_encoder_paused: bool,
     /// Streams with bytes of heads that can be written again.
     flushes: Vec<StreamId>,
     /// Streams whose shell has body bytes to send.
@@ -141,6 +145,8 @@ impl Http3 {
             refused: 0,
             readable: VecDeque::new(),
             blocked: Vec::new(),
+            unblocked: Vec::new(),
+            is_encoder_paused: false,
             flushes: Vec::new(),
             schedule: Schedule::default(),
             sent: VecDeque::new(),
@@ -207,6 +213,18 @@ impl Http3 {
             if self.stage != Stage::Open {
                 return None;
             }
+            if let Some(id) = self.unblocked.pop() {
+                if let Some(event) = self.receive(id, quic, scratch, now) {
+                    return Some(event);
+                }
+                continue;
+            }
+            if std::mem::take(&mut self.is_encoder_paused) {
+                if let Err((code, message)) = self.feed_encoder(&[], now) {
+                    self.violation(code, message);
+                }
+                continue;
+            }
             // Entries of the dynamic table come before the header blocks that need them.
             if self.receive_uni(quic, now) {
                 continue;
@@ -224,6 +242,8 @@ impl Http3 {
             || !self.orders.is_empty()
             || !self.stopped.is_empty()
             || !self.readable.is_empty()
+            || !self.unblocked.is_empty()
+            || self.is_encoder_paused
             || !self.flushes.is_empty()
             || self.refused > 0
             || self.settles
@@ -419,6 +439,8 @@ impl Http3 {
         (self.flushes, self.stopped, self.unis) = (Vec::new(), Vec::new(), Vec::new());
         (self.refused, self.settles) = (0, false);
         (self.header_at, self.idle_at, self.send_at, self.drain_at) = (None, None, None, None);
+        self.unblocked.clear();
+        self.is_encoder_paused = false;
         for sender in [&mut self.control, &mut self.encoder_stream, &mut self.decoder_stream] {
             *sender = Sender::default();
         }

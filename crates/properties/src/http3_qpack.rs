@@ -26,7 +26,7 @@ pub fn check(data: &[u8]) {
         if at % 2 == 0 {
             let ours = part
                 .chunks(at % 5 + 1)
-                .try_for_each(|bytes| decoder.receive(bytes, &mut Vec::new()));
+                .try_for_each(|bytes| decoder.receive(bytes, &mut Vec::new(), None).map(|_| ()));
             let theirs = second.instructions(part);
             assert_eq!(ours.is_ok(), theirs.is_some(), "{} {ours:?}", part.escape_ascii());
             if theirs.is_none() {
@@ -67,7 +67,7 @@ fn again(encoder: &mut Encoder, reader: &mut Decoder, stream: u64, fields: &[Fie
     encoder.end(stream, &mut block);
     block.extend_from_slice(&lines);
     let instructions = encoder.take_instructions();
-    reader.receive(&instructions, &mut Vec::new()).expect("our own instructions");
+    reader.receive(&instructions, &mut Vec::new(), None).expect("our own instructions");
     let (section, seen) = read(reader, &block).expect("what we encode can be decoded");
     assert_eq!(seen[0], (b":status".to_vec(), b"200".to_vec()));
     assert_eq!(seen[1..], fields[..], "encoded and decoded again");

@@ -210,33 +210,40 @@ impl Http3 {
         Ok(true)
     }
 
-    fn feed_encoder(&mut self, bytes: &[u8], now: Moment) -> Result<(), Fatal> {
+    /// Carries out instructions of the client's encoder. A header block has its turn as soon as its entries have come:
+    /// instructions behind them may evict these.
+    pub(super) fn feed_encoder(&mut self, bytes: &[u8], now: Moment) -> Result<(), Fatal> {
         let before = self.decoder.inserted();
+        let until = self.blocked.iter().filter_map(|id| self.required_inserts(*id)).min();
         let mut text = std::mem::take(&mut self.text);
-        let received = self.decoder.receive(bytes, &mut text);
+        let received = self.decoder.receive(bytes, &mut text, until);
         self.text = text;
-        received.map_err(|fault| (Code::EncoderStream, fault.message()))?;
+        let is_whole = received.map_err(|fault| (Code::EncoderStream, fault.message()))?;
+        self.is_encoder_paused = !is_whole;
         let inserted = self.decoder.inserted();
         for _ in before..inserted {
             if !self.spend(Bound::Inserts, now) {
                 return Ok(());
             }
         }
-        // Header blocks whose entries have come are looked at again.
         let mut at = 0;
         while let Some(&id) = self.blocked.get(at) {
-            let waits = match self.streams.get(id).map(|stream| stream.reading) {
-                Some(Reading::Blocked(required)) => required > inserted,
-                _ => false,
-            };
-            if waits {
+            if self.required_inserts(id).is_some_and(|required| required > inserted) {
                 at += 1;
             } else {
                 self.blocked.swap_remove(at);
-                self.list(id);
+                self.unblocked.push(id);
             }
         }
         Ok(())
+    }
+
+    /// How many entries must have been inserted for the header block that a stream holds.
+    fn required_inserts(&self, id: StreamId) -> Option<u64> {
+        match self.streams.get(id)?.reading {
+            Reading::Blocked(required) => Some(required),
+            _ => None,
+        }
     }
 
     fn feed_decoder(&mut self, uni: &mut Uni, bytes: &[u8]) -> Result<(), Fatal> {

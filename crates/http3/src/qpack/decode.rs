@@ -91,8 +91,14 @@ impl Decoder {
         increment
     }
 
-    /// Carries out instructions of the client's encoder, cut wherever.
-    pub fn receive(&mut self, input: &[u8], text: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Carries out instructions of the client's encoder, cut wherever, until this many entries were inserted. Returns
+    /// whether it went to the end; if not, it is to be called again, with or without more input.
+    pub fn receive(
+        &mut self,
+        input: &[u8],
+        text: &mut Vec<u8>,
+        until: Option<u64>,
+    ) -> Result<bool, Fault> {
         let mut partial = std::mem::take(&mut self.partial);
         let mut rest = if partial.is_empty() {
             input
@@ -100,7 +106,12 @@ impl Decoder {
             partial.extend_from_slice(input);
             &partial[..]
         };
+        let mut is_paused = false;
         while !rest.is_empty() {
+            is_paused = until.is_some_and(|until| self.inserted >= until);
+            if is_paused {
+                break;
+            }
             let before = rest;
             match self.instruction(&mut rest, text) {
                 Ok(()) => {}
@@ -112,7 +123,7 @@ impl Decoder {
             }
         }
         self.partial = rest.to_vec();
-        Ok(())
+        Ok(!is_paused)
     }
 
     fn instruction(&mut self, rest: &mut &[u8], text: &mut Vec<u8>) -> Result<(), Fault> {
@@ -345,7 +356,7 @@ mod tests {
     }
 
     fn instruct(decoder: &mut Decoder, instructions: &str) -> Result<(), Fault> {
-        decoder.receive(&hex(instructions), &mut Vec::new())
+        decoder.receive(&hex(instructions), &mut Vec::new(), None).map(|_| ())
     }
 
     /// RFC 9204 Appendix B, with the encoder stream cut into single bytes or not at all.
@@ -355,7 +366,7 @@ mod tests {
             let mut decoder = Decoder::new(220);
             let instructions = |decoder: &mut Decoder, text: &str| {
                 for bytes in hex(text).chunks(if is_cut { 1 } else { 1000 }) {
-                    decoder.receive(bytes, &mut Vec::new()).expect("valid");
+                    decoder.receive(bytes, &mut Vec::new(), None).expect("valid");
                 }
             };
             // B.1

@@ -324,7 +324,7 @@ mod tests {
         let second = encoded(&mut encoder, 4, &fields);
         let third = encoded(&mut encoder, 8, &fields);
         assert_eq!((first.len(), &first), (second.len(), &third), "not yet acknowledged");
-        decoder.receive(&encoder.take_instructions(), &mut Vec::new()).expect("ours");
+        decoder.receive(&encoder.take_instructions(), &mut Vec::new(), None).expect("ours");
         assert_eq!(decoder.inserted(), 1, "inserted once");
         assert_eq!(encoder.acknowledge(&mut &[0x01][..]), Ok(true));
         let fourth = encoded(&mut encoder, 12, &fields);
@@ -387,7 +387,7 @@ mod tests {
                 if step & 1 != 0 {
                     let instructions = encoder.take_instructions();
                     for bytes in instructions.chunks(usize::from(step) + 1) {
-                        prop_assert_eq!(decoder.receive(bytes, &mut Vec::new()), Ok(()));
+                        prop_assert_eq!(decoder.receive(bytes, &mut Vec::new(), None), Ok(true));
                     }
                     let mut out = Vec::new();
                     write_integer(&mut out, 0, 6, decoder.take_increment());

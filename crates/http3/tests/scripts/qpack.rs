@@ -140,7 +140,7 @@ fn repeated_fields_of_responses_come_from_the_table() {
         world.finish(id);
         let instructions = world.quic.outgoing[&7].bytes[read..].to_vec();
         read += instructions.len();
-        decoder.receive(&instructions, &mut Vec::new()).expect("ours");
+        decoder.receive(&instructions, &mut Vec::new(), None).expect("ours");
         let out = &world.quic.outgoing[&stream].bytes;
         assert_eq!(out[0], 1);
         lengths.push(out.len());

@@ -9,7 +9,7 @@ use quinn_proto::{
 };
 use sekisho_config::Server;
 use sekisho_http::{Fields, Policy, Refusal, Response, Scratch, Sends};
-use sekisho_http3::{Code, Event as Http3Event, Http3, Quic, Read, Stopped};
+use sekisho_http3::{Acknowledged, Code, Event as Http3Event, Http3, Quic, Read, Stopped};
 use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Moment, Step};
 
@@ -107,8 +107,8 @@ impl Http3Connection {
 impl QuicConnection {
     /// Tells the engine what has happened since the last call.
     fn tell(&mut self, engine: &mut Http3, now: Moment) {
-        if let Some(acknowledged) = self.take_acknowledged() {
-            engine.acknowledged(acknowledged, now);
+        if let Some((bytes, waiting_max, is_all)) = self.take_acknowledged() {
+            engine.acknowledged(Acknowledged { bytes, waiting_max, is_all }, now);
         }
         while let Some(event) = self.next_event() {
             match event {

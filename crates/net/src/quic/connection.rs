@@ -13,7 +13,6 @@ use std::time::Instant;
 use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, Transmit, VarInt};
 use rustls::pki_types::CertificateDer;
-use sekisho_http3::Acknowledged;
 use sekisho_route::TlsFacts;
 
 use super::acknowledged::Count;
@@ -179,15 +178,16 @@ impl QuicConnection {
         (2 * window).clamp(SEND_WINDOW_MIN, SEND_WINDOW_MAX)
     }
 
-    /// What the client has acknowledged, where the engine does not know it.
-    pub(crate) fn take_acknowledged(&mut self) -> Option<Acknowledged> {
+    /// Where the engine does not know it: how many bytes the client has acknowledged, how many may wait for that at
+    /// most, and whether none do.
+    pub(crate) fn take_acknowledged(&mut self) -> Option<(u64, u64, bool)> {
         let bytes = self.acknowledged_before + self.acknowledged.bytes();
         if std::mem::replace(&mut self.acknowledged_told, bytes) == bytes {
             return None;
         }
         // Headers of packets count as well.
         let waiting_max = self.send_window() / 4 * 5;
-        Some(Acknowledged { bytes, waiting_max, is_all: self.acknowledged.is_all() })
+        Some((bytes, waiting_max, self.acknowledged.is_all()))
     }
 
     /// Whether the engine does not know all that the client has acknowledged.
