@@ -20,6 +20,7 @@ use sekisho_http3::qpack::decode::{Decoder, Section};
 use sekisho_testkit::now;
 
 use crate::common::LONG;
+use crate::path::Path;
 
 /// What has come of a response.
 #[derive(Default, Debug)]
@@ -57,6 +58,8 @@ pub(crate) struct Client {
     pub(crate) retries: usize,
     /// Responses are left in the streams: their windows fill.
     pub(crate) reads_nothing: bool,
+    /// What happens to datagrams on their way out and in, if anything does.
+    pub(crate) path: Option<(Path, Path)>,
     authority: String,
 }
 
@@ -111,6 +114,7 @@ impl Client {
             lost: None,
             retries: 0,
             reads_nothing: false,
+            path: None,
             authority: format!("{name}:{}", to.port()),
         }
     }
@@ -268,16 +272,14 @@ impl Client {
             wait = Duration::ZERO;
             // RFC 9000 §17.2.5
             self.retries += usize::from(buffer[0] & 0xf0 == 0xf0);
-            let bytes = BytesMut::from(&buffer[..count]);
-            let mut out = Vec::new();
-            match self.endpoint.handle(now(), from, None, None, bytes, &mut out) {
-                Some(DatagramEvent::ConnectionEvent(_, event)) => {
-                    self.connection.handle_event(event);
+            match &mut self.path {
+                None => self.take(from, &buffer[..count]),
+                Some((_, inwards)) => {
+                    for datagram in inwards.carry(&buffer[..count]) {
+                        self.take(from, &datagram);
+                    }
                 }
-                Some(DatagramEvent::Response(transmit)) => self.send(&transmit, &out),
-                Some(DatagramEvent::NewConnection(_)) | None => {}
             }
-            self.collect();
         }
         if self.connection.poll_timeout().is_some_and(|at| at <= now()) {
             self.connection.handle_timeout(now());
@@ -286,13 +288,31 @@ impl Client {
         self.flush();
     }
 
+    /// Takes a datagram.
+    fn take(&mut self, from: SocketAddr, datagram: &[u8]) {
+        let mut out = Vec::new();
+        match self.endpoint.handle(now(), from, None, None, BytesMut::from(datagram), &mut out) {
+            Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
+            Some(DatagramEvent::Response(transmit)) => self.send(&transmit, &out),
+            Some(DatagramEvent::NewConnection(_)) | None => {}
+        }
+        self.collect();
+    }
+
     fn flush(&mut self) {
         self.send_only();
     }
 
-    fn send(&self, transmit: &Transmit, bytes: &[u8]) {
-        // What cannot be sent is lost, as on the way.
-        let _ = self.socket.send_to(&bytes[..transmit.size], transmit.destination);
+    fn send(&mut self, transmit: &Transmit, bytes: &[u8]) {
+        let datagram = &bytes[..transmit.size];
+        let arrived = match &mut self.path {
+            None => vec![datagram.to_vec()],
+            Some((outwards, _)) => outwards.carry(datagram),
+        };
+        for datagram in arrived {
+            // What cannot be sent is lost, as on the way.
+            let _ = self.socket.send_to(&datagram, transmit.destination);
+        }
     }
 
     fn collect(&mut self) {

@@ -7,6 +7,7 @@ mod client;
 #[path = "../common/mod.rs"]
 mod common;
 mod handshake;
+mod path;
 #[path = "../tls/support.rs"]
 #[expect(dead_code, reason = "shared with the tests of TLS")]
 mod support;
